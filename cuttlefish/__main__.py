@@ -1,0 +1,7 @@
+"""`python -m cuttlefish`."""
+
+import sys
+
+from cuttlefish.cli import main
+
+sys.exit(main())

@@ -1,0 +1,168 @@
+"""One model in llama.cpp's embedded server: load it, run one request, close it. Everything here blocks; nothing knows Trio.
+
+What the engine does that this file is built around (xllamacpp 2026.10):
+- it loads while holding the GIL, so every thread of the process waits, about 0.4 s for 100 MB;
+- closing it before its own loop has begun hangs for ever (10 of 65 tries), GIL held, so a server first answers one token;
+- leaving it to the interpreter's exit has been seen to hang too, so what is still open then is closed by `atexit`;
+- a callback's exception is swallowed and stops the reply, so it is kept and raised again;
+- it always opens an HTTP listener on the loopback, so it gets a free port and a key that nobody knows.
+"""
+
+import atexit
+import base64
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cuttlefish.errors import InferenceFailed, ModelLoadFailed
+from cuttlefish.inference.backend import Prompt
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads drop to 0.3 tokens/s beside one busy process; read at import
+
+import xllamacpp  # after the variable above is set
+
+__all__ = ["LlamaServer"]
+
+BATCH_TOKENS = 128  # a prompt can be stopped between batches: 0.2 to 0.8 s at this size, 13 s at the engine's own 2048
+EXIT_WAIT_S = 10.0
+
+_open_servers: "set[LlamaServer]" = set()
+
+
+class LlamaServer:
+    """A loaded model. `generate` may run in `slots` threads at once; more would queue where a stop does not reach them."""
+
+    def __init__(self, model: Path, projector: Path | None, label: str, *, slots: int, context: int, threads: int) -> None:
+        """Load the model. Blocking, and it holds the GIL while the file is read.
+
+        Raises:
+            ModelLoadFailed: the engine cannot use the file.
+        """
+        self._label = label
+        self._running: set[threading.Event] = set()
+        self._idle = threading.Condition()
+        self._closed = False
+        params = xllamacpp.CommonParams()
+        params.model.path = str(model)
+        if projector is not None:
+            params.mmproj.path = str(projector)
+        params.n_parallel, params.n_ctx = slots, context * slots  # the engine shares n_ctx out among the slots
+        params.n_batch = params.n_ubatch = BATCH_TOKENS
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        params.port, params.api_keys, params.ui = 0, [os.urandom(16).hex()], False
+        params.cache_ram_mib = 0  # its own cache of old prompts would take up to 8 GiB
+        params.warmup, params.verbosity = False, 0
+        try:
+            self._server: Any = xllamacpp.Server(params)  # Any: the package has no types
+        except RuntimeError as e:
+            beside = f' together with the image reader "{projector.name}" beside it' if projector is not None else ""
+            raise ModelLoadFailed(
+                f'model "{label}": the engine cannot load "{model.name}"{beside}. '
+                "The file is damaged, too big for this machine's memory, or of a kind that the engine does not know"
+            ) from e
+        _open_servers.add(self)
+        self._server.handle_completions({"prompt": "a", "n_predict": 1, "cache_prompt": False})
+
+    def generate(self, prompt: Prompt, on_chunk: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> None:
+        """Run one prompt to its end, or until `stop` is set, which is seen at the next token or prompt batch.
+
+        `on_chunk` gets the engine's own chunks, in this thread; what it raises ends the reply and is raised here.
+
+        Raises:
+            InferenceFailed: the engine refused the prompt or broke off.
+        """
+        with self._idle:
+            if self._closed:
+                raise InferenceFailed(f'model "{self._label}" is closed')
+            self._running.add(stop)
+        try:
+            self._run(_request(prompt), len(prompt.images), on_chunk, stop)
+        finally:
+            with self._idle:
+                self._running.discard(stop)
+                self._idle.notify_all()
+
+    def _run(self, body: dict[str, Any], images: int, on_chunk: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> None:
+        trouble: list[BaseException] = []
+
+        def callback(chunk: Mapping[str, Any]) -> bool:
+            try:
+                if "error" in chunk:
+                    trouble.append(_failure(self._label, chunk["error"], images))
+                else:
+                    on_chunk(chunk)
+            except BaseException as e:  # noqa: BLE001  # raised again below; the engine would swallow it
+                trouble.append(e)
+            return stop.is_set() or bool(trouble)
+
+        try:  # no local name for the server: a kept traceback would keep it alive past `close`
+            answer = self._server.handle_chat_completions(body, callback)
+        except (RuntimeError, ValueError) as e:
+            raise _refusal(self._label, images) from e
+        if trouble:
+            raise trouble[0]
+        if isinstance(answer, dict) and "error" in answer:
+            raise _failure(self._label, answer["error"], images)
+
+    def close(self) -> None:
+        """Stop what runs, wait for it, and free the model. Calling it again does nothing."""
+        with self._idle:
+            self._closed = True
+            for stop in self._running:
+                stop.set()
+            self._idle.wait_for(lambda: not self._running, EXIT_WAIT_S)
+            self._server = None
+        _open_servers.discard(self)
+
+
+@atexit.register
+def _close_all() -> None:
+    """For a program that ends without closing its backends, e.g. by an error nobody caught."""
+    for server in list(_open_servers):
+        server.close()
+
+
+def _request(prompt: Prompt) -> dict[str, Any]:
+    """The engine's form of a prompt. `cache_prompt` is off: a warm cache changes batch shapes and with them greedy replies."""
+    content: str | list[dict[str, Any]] = prompt.text
+    if prompt.images:
+        urls = [f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" for image in prompt.images]
+        content = [{"type": "image_url", "image_url": {"url": url}} for url in urls] + [{"type": "text", "text": prompt.text}]
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": prompt.max_tokens,
+        "temperature": prompt.temperature,
+        "cache_prompt": False,
+        "stream": True,
+        "return_progress": True,  # without it a prompt is read to its end before a stop is seen
+        "timings_per_token": True,  # the count of tokens that have been made, also those that are no piece yet
+        "stream_options": {"include_usage": True},
+    }
+    if prompt.seed is not None:
+        body["seed"] = prompt.seed
+    if prompt.stop:
+        body["stop"] = list(prompt.stop)
+    return body
+
+
+def _failure(label: str, error: Mapping[str, Any], images: int) -> InferenceFailed:
+    """Our words for the engine's error object."""
+    kind = error.get("type", "an unknown error")
+    if kind == "exceed_context_size_error":
+        return InferenceFailed(
+            f'the prompt has {error.get("n_prompt_tokens")} tokens; the context of model "{label}" is {error.get("n_ctx")}, '
+            "for prompt and reply together. Give it less text at a time"
+        )
+    if kind == "invalid_request_error":
+        return _refusal(label, images)
+    return InferenceFailed(f'model "{label}" broke off: its engine reported {kind}')
+
+
+def _refusal(label: str, images: int) -> InferenceFailed:
+    """The engine does not say which part of a prompt it cannot read, so we say what can be wrong with it."""
+    if images:
+        formats = "the engine reads PNG, JPEG, GIF and BMP"
+        return InferenceFailed(f'model "{label}" refused the prompt: one of its {images} image(s) cannot be read; {formats}')
+    return InferenceFailed(f'model "{label}" refused the prompt: its text holds something that is not Unicode text')

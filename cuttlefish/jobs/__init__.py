@@ -1,0 +1,1 @@
+"""The jobs room: what a caller holds while a job runs."""

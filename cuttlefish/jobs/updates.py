@@ -1,0 +1,88 @@
+"""What a job tells while it runs, in order, to however many readers, without ever waiting for one."""
+
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+import trio
+
+from cuttlefish_abi import Envelope
+
+__all__ = ["Dropped", "Finished", "Progress", "TokenPiece", "Update", "UpdateLog"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A JSON value that a block emitted."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPiece:
+    """Some characters by which the model's reply went on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """So many updates stood here and are gone, because the reader was slower than the job (limit `job.updates`)."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job is over. Always the last update."""
+
+    envelope: Envelope
+
+
+Update: TypeAlias = Progress | TokenPiece | Dropped | Finished
+
+
+class UpdateLog:
+    """The newest `capacity` updates. Any thread may `publish`; it never waits. Made within a Trio run, and used only during it."""
+
+    def __init__(self, capacity: int) -> None:
+        self._kept: deque[Update] = deque(maxlen=capacity)
+        self._published = 0
+        self._closed = False
+        self._lock = threading.Lock()  # the number and the place in the queue belong together
+        self._news = trio.Event()
+        self._trio = trio.lowlevel.current_trio_token()
+
+    def publish(self, update: Update, *, last: bool = False) -> None:
+        """Add an update; after the one that is `last` no more come."""
+        with self._lock:
+            assert not self._closed
+            self._kept.append(update)
+            self._published += 1
+            self._closed = last
+        self._trio.run_sync_soon(self._wake, idempotent=True)
+
+    async def __aiter__(self) -> AsyncIterator[Update]:
+        """All updates that are still kept, then each new one as it comes, up to the last. Each reader has its own place."""
+        read = 0
+        while True:
+            news = self._news
+            with self._lock:
+                oldest = self._published - len(self._kept)
+                missed = max(0, oldest - read)
+                batch = list(islice(self._kept, max(read, oldest) - oldest, None))
+                read, closed = self._published, self._closed
+            if missed:
+                yield Dropped(missed)
+            for update in batch:
+                yield update
+            if closed:
+                return
+            await news.wait()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, trio.Event()
+        news.set()

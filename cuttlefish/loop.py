@@ -1,0 +1,309 @@
+"""The command loop: one block run, from `init` to `done`.
+
+The guest runs on a worker thread. There, *immediate* commands (slices, opening a file that is no document, progress) are answered
+without leaving the thread; a hop to Trio's thread costs some 100 µs, a step some 5. *Deferred* commands (the model, documents) come
+back to Trio, which waits for them. A watcher task beside the run turns a cancellation, or a step that takes too long, into an
+interrupt of the guest, so the thread always comes back and is always waited for.
+"""
+
+import base64
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import trio
+
+from cuttlefish.background import background_tasks
+from cuttlefish.engine.guest import Guest
+from cuttlefish.engine.module import CompiledModule
+from cuttlefish.errors import (
+    BadCommand,
+    BlockFailed,
+    JobCancelled,
+    SchemaMismatch,
+    TimedOut,
+    Unsupported,
+)
+from cuttlefish.inference.backend import Backend, ImageInput, Prompt, TokenMeter
+from cuttlefish.limits import Limits, limit_exceeded
+from cuttlefish.media.capabilities import OpenedFile
+from cuttlefish.media.documents import DocumentSource, DocumentWorkers
+from cuttlefish.media.handles import HandleTable, HeldPicture, UnreadDocument
+from cuttlefish_abi import (
+    BadJson,
+    Command,
+    DocumentKind,
+    Done,
+    Emit,
+    Emitted,
+    Event,
+    Fail,
+    Infer,
+    InferDone,
+    Open,
+    Opened,
+    PageImage,
+    PageImaged,
+    PageText,
+    PageTexted,
+    Signature,
+    Slice,
+    SliceBytes,
+    Sliced,
+    SlicedBytes,
+    TokenAction,
+    Ty,
+    decode_command,
+    encode_event,
+)
+
+__all__ = ["BlockRun", "GetBackend", "GuestThread", "Watcher", "open_guest", "run_block"]
+
+TURN_S = 0.05
+"""A guest with nothing but immediate commands gives its thread back this often."""
+
+T = TypeVar("T")
+
+
+class Watcher(Protocol):
+    """Who is told of a run's progress. Called from the guest's thread and from Trio's, in order; must not block."""
+
+    def progress(self, value: object) -> None:
+        """The block emitted this JSON value."""
+
+    def token(self, piece: str) -> None:
+        """The model's reply went on by these characters."""
+
+
+class GetBackend(Protocol):
+    """Who opens the job's model when a block first asks it."""
+
+    async def __call__(self) -> Backend:
+        """The backend, ready to infer.
+
+        Raises:
+            ModelLoadFailed: there is none, or it could not be made ready.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """One run of a block, with all that it is given. Nothing else is within its reach."""
+
+    module: CompiledModule
+    handles: HandleTable
+    documents: DocumentWorkers
+    backend: GetBackend
+    watcher: Watcher
+    limits: Limits
+    threads: trio.CapacityLimiter
+    """How many guests may compute at the same time."""
+    meters: list[TokenMeter] = field(default_factory=list)
+    """What each prompt cost, one added before it is asked, so that failed and cancelled work is counted too."""
+
+
+async def run_block(run: BlockRun, value: object, value_json: bytes) -> object:
+    """Run a block on `value` (given also as JSON) and return its result.
+
+    Cancelling stops the guest within about a millisecond, whatever it does, and the model or document worker that it waits for.
+
+    Raises:
+        CuttlefishError: the run failed; code and message say why. The guest is gone in any case.
+    """
+    async with open_guest(run.module, run.limits, run.threads) as guest_thread:
+        return await _Loop(run, guest_thread).run(value, value_json)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestThread:
+    """A guest, and the way to step it: `await guest_thread(guest_thread.guest.start)`."""
+
+    guest: Guest
+    limiter: trio.CapacityLimiter
+
+    async def __call__(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run on a worker thread what steps the guest, and always wait for it: the watcher sees to it that it comes back."""
+        try:
+            with trio.CancelScope(shield=True):
+                result = await trio.to_thread.run_sync(function, *arguments, limiter=self.limiter)
+        finally:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        return result
+
+
+@asynccontextmanager
+async def open_guest(module: CompiledModule, limits: Limits, threads: trio.CapacityLimiter) -> AsyncIterator[GuestThread]:
+    """A guest that is not started yet, watched for as long as the block lasts: stopped on cancellation, or when one call takes
+    longer than `guest.step_time`.
+    """
+    guest = Guest(module, limits)
+    async with background_tasks() as nursery:
+        nursery.start_soon(_watch, guest, limits.guest_step_time_s)
+        try:
+            yield GuestThread(guest, threads)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(guest.close, limiter=threads)
+
+
+async def _watch(guest: Guest, step_time_s: float) -> None:
+    """Interrupt the guest when one call takes longer than `step_time_s`, and when this task is cancelled."""
+    try:
+        while True:
+            since = guest.running_since
+            left = step_time_s if since is None else since + step_time_s - time.monotonic()
+            if left <= 0:
+                guest.interrupt(
+                    TimedOut(f'"{guest.name}" computed for longer than one step may (guest.step_time is {step_time_s:g} seconds)')
+                )
+                left = step_time_s
+            await trio.sleep(left)
+    finally:
+        guest.interrupt(JobCancelled("the job was cancelled"))
+
+
+Deferred = Infer | PageText | PageImage | Done | Fail | UnreadDocument
+"""What the guest's thread cannot answer by itself."""
+
+
+class _Loop:
+    """The state of one run. Methods with `async` belong to Trio's thread, the others to the guest's; never both at once."""
+
+    def __init__(self, run: BlockRun, guest_thread: GuestThread) -> None:
+        self._run = run
+        self._guest = guest_thread.guest
+        self._in_thread = guest_thread
+        self._commands = 0
+        self._unread: UnreadDocument | None = None
+
+    async def run(self, value: object, value_json: bytes) -> object:
+        guest, name = self._guest, self._guest.name
+        signature = await self._in_thread(self._start)
+        if (wrong := signature.input.mismatch(value, place="input", handle_kind=self._run.handles.kind_of)) is not None:
+            raise SchemaMismatch(f'the input does not fit what "{name}" takes, {signature.input}: {wrong}')
+        step: Callable[[bytes], bytes] = guest.init
+        data = value_json
+        try:
+            while True:
+                outcome = await self._in_thread(self._serve, step, data)
+                match outcome:
+                    case Done():
+                        return self._checked(outcome.result, signature.output)
+                    case Fail():
+                        raise BlockFailed(outcome.code, outcome.message)
+                    case bytes():
+                        data = outcome  # the turn was over; the event is still to be delivered
+                    case _:
+                        data = encode_event(await self._answer(outcome))
+                step = guest.step
+        finally:
+            if self._unread is not None:
+                self._unread.file.close()
+
+    def _start(self) -> Signature:
+        self._guest.start()
+        return self._guest.signature()
+
+    def _serve(self, step: Callable[[bytes], bytes], data: bytes) -> Deferred | bytes:
+        """Step the guest until it wants something deferred, or its turn is over: then the event that it has not seen yet."""
+        turn_ends = time.monotonic() + TURN_S
+        while True:
+            answer = self._answer_at_once(self._decode(step(data)))
+            if not isinstance(answer, bytes):
+                return answer
+            step, data = self._guest.step, answer
+            if time.monotonic() > turn_ends:
+                return data
+
+    def _decode(self, payload: bytes) -> Command:
+        self._commands += 1
+        limits = self._run.limits
+        if self._commands > limits.guest_commands:
+            raise limit_exceeded("guest_commands", limits.guest_commands, f'"{self._guest.name}" gave one more and is not done')
+        try:
+            return decode_command(payload, max_depth=limits.guest_json_depth)
+        except BadJson as error:
+            raise BadCommand(f'command {self._commands} of "{self._guest.name}": {error}') from None
+
+    def _answer_at_once(self, command: Command) -> Deferred | bytes:
+        handles = self._run.handles
+        match command:
+            case Slice():
+                window = handles.slice(command.handle, command.offset, command.len)
+                return encode_event(Sliced(text=window.text, next_offset=window.next_offset))
+            case SliceBytes():
+                data, next_offset = handles.slice_bytes(command.handle, command.offset, command.len)
+                return encode_event(SlicedBytes(bytes_base64=base64.b64encode(data).decode(), next_offset=next_offset))
+            case Open():
+                opened = handles.open(command.path)
+                if isinstance(opened, UnreadDocument):
+                    self._unread = opened
+                    return opened
+                return encode_event(opened)
+            case Emit():
+                self._run.watcher.progress(command.progress)
+                return encode_event(Emitted())
+        return command
+
+    async def _answer(self, command: Infer | PageText | PageImage | UnreadDocument) -> Event:
+        match command:
+            case Infer():
+                return await self._infer(command)
+            case UnreadDocument():
+                return await self._open_document(command)
+            case PageText():
+                document = self._run.handles.get_document(command.handle, "page_text")
+                text = await self._run.documents.page_text(_source(document.file), command.page, self._run.limits)
+                return PageTexted(text=text.text)
+            case PageImage():
+                document = self._run.handles.get_document(command.handle, "page_image")
+                picture = await self._run.documents.page_image(_source(document.file), command.page, self._run.limits)
+                name = f"page {command.page} of {document.label}"
+                handle = self._run.handles.add_image(picture.data, picture.format, name)
+                return PageImaged(handle=handle, len=len(picture.data))
+
+    async def _open_document(self, unread: UnreadDocument) -> Opened:
+        file = unread.file
+        facts = await self._run.documents.open_document(_source(file), self._run.limits)
+        kind = DocumentKind(pages=facts.pages, has_text_layer=facts.has_text_layer)
+        self._unread = None  # `add` owns the file, whatever happens
+        return Opened(handle=self._run.handles.add(file, kind), len=file.size, kind=kind)
+
+    async def _infer(self, command: Infer) -> InferDone:
+        run, guest = self._run, self._guest
+        if command.max_tokens > run.limits.infer_tokens:
+            raise limit_exceeded("infer_tokens", run.limits.infer_tokens, f"the block asked for {command.max_tokens}")
+        backend = await run.backend()
+        if command.images and not backend.accepts_images:
+            raise Unsupported(f'the model "{backend.name}" reads no images; use one that does, or a document with a text layer')
+        images = [await self._image(handle) for handle in command.images]
+        meter = TokenMeter()
+        run.meters.append(meter)
+
+        async def sink(piece: str) -> TokenAction:
+            run.watcher.token(piece)
+            if guest.hears_tokens and await self._in_thread(guest.on_token, piece.encode()):
+                return TokenAction.STOP
+            return TokenAction.CONTINUE
+
+        reply = await backend.infer(Prompt(text=command.prompt, max_tokens=command.max_tokens, images=tuple(images)), sink, meter)
+        return InferDone(text=reply.text, tokens_out=meter.tokens_out)
+
+    async def _image(self, handle: int) -> ImageInput:
+        held = self._run.handles.get_image(handle)
+        prepared = await self._run.documents.prepare_image(
+            held.data if isinstance(held, HeldPicture) else _source(held.file), self._run.limits
+        )
+        return ImageInput(data=prepared.data, media_type=prepared.media_type)
+
+    def _checked(self, result: object, output: Ty) -> object:
+        name = self._guest.name
+        if (wrong := output.mismatch(result, place="result", handle_kind=self._run.handles.kind_of)) is not None:
+            raise SchemaMismatch(f'"{name}" gave a result that does not fit its own signature, {output}: {wrong}')
+        return result
+
+
+def _source(file: OpenedFile) -> DocumentSource:
+    return DocumentSource(fd=file.fd, device=file.device, inode=file.inode, size=file.size, name=file.name)

@@ -1,0 +1,306 @@
+"""The files and pictures that one block run holds, by number.
+
+All methods block and are meant for the guest's thread, except that `add` and `add_image` may also be called from wherever a
+document's first page count or a rendered picture arrives. Several threads may use one table at once.
+"""
+
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from cuttlefish.errors import BadCommand, LimitExceeded
+from cuttlefish.limits import Limits, limit_exceeded
+from cuttlefish.media.capabilities import Capabilities, OpenedFile, quoted
+from cuttlefish.media.sniff import HEAD_BYTES, SniffedKind, named_format, sniff
+from cuttlefish.media.text import Window, read_bytes, read_exactly, read_window
+from cuttlefish_abi import BinaryKind, DocumentKind, ImageKind, MediaKind, Opened, TextKind
+
+__all__ = ["HANDLES_PER_RUN", "HandleTable", "HeldFile", "HeldPicture", "UnreadDocument"]
+
+HANDLES_PER_RUN = 4096
+"""Each block run numbers its handles in a range of its own, so that they do not depend on what runs beside it."""
+
+PICTURES_SHARE = 4  # rendered pages held in memory, in units of `image.bytes`: enough to show a model several at once
+WIDEST_CHARACTER_BYTES = 4
+
+READ_WITH = {
+    "text": "read it with slice",
+    "image": "show it to the model with infer",
+    "document": "use page_text",
+    "binary": "read it with slice_bytes",
+}
+ARTICLES = {"text": "a text", "image": "an image", "document": "a document", "binary": "a binary file"}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A handle that names a file. The table owns the file."""
+
+    handle: int
+    kind: MediaKind
+    file: OpenedFile
+
+    @property
+    def len(self) -> int:
+        """Bytes, at the time of opening."""
+        return self.file.size
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"handle {self.handle} ({quoted(self.file.name)})"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPicture:
+    """A handle that names a picture made by the host, such as a rendered page, held in memory."""
+
+    handle: int
+    kind: ImageKind
+    data: bytes
+    name: str
+
+    @property
+    def len(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"handle {self.handle} ({self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadDocument:
+    """A document that was opened and still needs a worker process to count its pages.
+
+    Give the file back with `HandleTable.add(file, DocumentKind(…))`, or close it.
+    """
+
+    file: OpenedFile
+
+
+class HandleTable:
+    """What one block run has open. `close` ends all of it; after that every method refuses.
+
+    Handles count up from `run_index * 4096` in the order of opening and are never used twice.
+    """
+
+    def __init__(self, capabilities: Capabilities, limits: Limits, run_index: int = 0) -> None:
+        if not 0 <= run_index < 2**32 // HANDLES_PER_RUN:
+            raise ValueError(f"run_index must be from 0 to {2**32 // HANDLES_PER_RUN - 1}, found {run_index}")
+        self._capabilities = capabilities
+        self._limits = limits
+        self._first = run_index * HANDLES_PER_RUN
+        self._held: dict[int, HeldFile | HeldPicture] = {}
+        self._picture_bytes = 0
+        self._closed = False
+        self._lock = threading.Lock()  # two threads must not be given one number, nor both the last place under a limit
+
+    def open(self, path: str) -> Opened | UnreadDocument:
+        """Open a granted file and give it a handle, unless it is a document: those are finished by `add`, from outside.
+
+        Raises:
+            CapabilityDenied, NotFound, BadCommand: as `Capabilities.open`.
+            DocumentInvalid: the file changed or could not be read while its first bytes were looked at.
+            LimitExceeded: `job.handles` are held already, or the system has no descriptor left.
+        """
+        file, sniffed = self.open_file(path)
+        if sniffed.kind == "document":
+            return UnreadDocument(file)
+        kind = (
+            TextKind() if sniffed.kind == "text" else BinaryKind() if sniffed.format is None else ImageKind(format=sniffed.format)
+        )
+        return Opened(handle=self.add(file, kind), len=file.size, kind=kind)
+
+    def open_file(self, path: str) -> tuple[OpenedFile, SniffedKind]:
+        """Open a granted file and tell what it is, without giving it a handle. The caller owns the file, and may `add` it.
+
+        Raises:
+            What `open` raises.
+        """
+        with self._lock:
+            self._check_room(f"open {quoted(path)}")
+        file = self._capabilities.open(path)
+        try:
+            head = read_exactly(file.fd, 0, min(file.size, HEAD_BYTES), "open", quoted(path))
+        except BaseException:
+            file.close()
+            raise
+        return file, sniff(head, file.size)
+
+    def add(self, file: OpenedFile, kind: MediaKind) -> int:
+        """Give a file a handle. The table owns the file from here on, also when this raises: then it is closed.
+
+        Raises:
+            LimitExceeded: `job.handles` are held already.
+        """
+        try:
+            with self._lock:
+                handle = self._check_room(f"open {quoted(file.name)}")
+                self._held[handle] = HeldFile(handle, kind, file)
+                return handle
+        except BaseException:
+            file.close()
+            raise
+
+    def add_image(self, data: bytes, format: str, name: str = "a rendered page") -> int:
+        """Give a picture that the host made a handle, and keep it in memory until `close`. `name` is for messages.
+
+        Raises:
+            LimitExceeded: the picture is larger than `image.bytes`, all pictures of this run together would be larger than
+                four times that, or `job.handles` are held already.
+        """
+        with self._lock:
+            handle = self._check_room("page_image")
+            cap = self._limits.image_bytes
+            if len(data) > cap:
+                raise limit_exceeded("image_bytes", cap, f"{name} has {len(data)}")
+            if self._picture_bytes + len(data) > PICTURES_SHARE * cap:
+                raise limit_exceeded(
+                    "image_bytes",
+                    cap,
+                    f"a block run may keep {PICTURES_SHARE} times that in rendered pages, "
+                    f"and {name} would make it {self._picture_bytes + len(data)}",
+                )
+            self._picture_bytes += len(data)
+            self._held[handle] = HeldPicture(handle, ImageKind(format=format), data, name)
+            return handle
+
+    def slice(self, handle: int, offset: int, length: int) -> Window:
+        """Return whole characters of a text, and where to read on; see `cuttlefish.media.text.read_window`.
+
+        One window holds at most `text.window` bytes; a longer request is answered with fewer, which is no error. A binary
+        file is read as far as it is UTF-8.
+
+        Raises:
+            BadCommand: no such handle, a document or an image, or what `read_window` refuses.
+            DocumentInvalid: the file changed while it was read.
+        """
+        held = self._get(handle, "slice")
+        if isinstance(held, HeldPicture) or held.kind.kind in ("document", "image"):
+            raise _wrong_kind(held, "slice")
+        return read_window(held.file.fd, held.len, offset, self._capped(length), held.label)
+
+    def slice_bytes(self, handle: int, offset: int, length: int) -> tuple[bytes, int]:
+        """Return bytes of anything that has a handle, and where to read on. At most `text.window` bytes at once.
+
+        Raises:
+            BadCommand: no such handle, or `offset` past the end.
+            DocumentInvalid: the file changed while it was read.
+        """
+        held = self._get(handle, "slice_bytes")
+        length = self._capped(length)
+        if isinstance(held, HeldFile):
+            data = read_bytes(held.file.fd, held.len, offset, length, held.label)
+        elif offset <= held.len:
+            data = held.data[offset : offset + length]
+        else:
+            raise BadCommand(f"slice_bytes: offset {offset} is past the end of {held.label}, which has {held.len} bytes")
+        return data, offset + len(data)
+
+    def get_document(self, handle: int, command: str = "page_text") -> HeldFile:
+        """Return the document that a handle names. `command` is what messages say was being done.
+
+        Raises:
+            BadCommand: no such handle, or something else than a document.
+        """
+        held = self._get(handle, command)
+        if isinstance(held, HeldFile) and isinstance(held.kind, DocumentKind):
+            return held
+        raise _wrong_kind(held, command)
+
+    def get_image(self, handle: int, command: str = "infer") -> HeldFile | HeldPicture:
+        """Return the image that a handle names: a file, or a picture in memory.
+
+        Raises:
+            BadCommand: no such handle, or something else than an image.
+            DocumentInvalid: something else, which changed while it was looked at.
+        """
+        held = self._get(handle, command)
+        if isinstance(held.kind, ImageKind):
+            return held
+        raise _no_image(held, command)
+
+    def image_bytes(self, handle: int, command: str = "infer") -> bytes:
+        """Return a whole image, as it is in its file.
+
+        Raises:
+            BadCommand: no such handle, or something else than an image.
+            LimitExceeded: larger than `image.bytes`; judged before anything is read.
+            DocumentInvalid: the file changed while it was read.
+        """
+        held = self.get_image(handle, command)
+        if isinstance(held, HeldPicture):
+            return held.data
+        if held.len > self._limits.image_bytes:
+            raise limit_exceeded("image_bytes", self._limits.image_bytes, f"{held.label} has {held.len}")
+        return read_exactly(held.file.fd, 0, held.len, command, held.label)
+
+    def kind_of(self, handle: int) -> str | None:
+        """Return "text", "image", "document" or "binary"; None where this run holds no such handle."""
+        held = self._held.get(handle)
+        return None if held is None else held.kind.kind
+
+    def close(self) -> None:
+        """Close every file and drop every picture. Idempotent. Call it when no guest uses the table any more."""
+        with self._lock:
+            held, self._held = self._held, {}
+            self._closed = True
+            self._picture_bytes = 0
+        for one in held.values():
+            if isinstance(one, HeldFile):
+                one.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _capped(self, length: int) -> int:
+        # Below one character no window could ever be answered, and a block has no way to know why.
+        return min(length, max(self._limits.text_window_bytes, WIDEST_CHARACTER_BYTES))
+
+    def _check_room(self, doing: str) -> int:
+        """The next number. Call it with the lock held."""
+        if self._closed:
+            raise _over(doing)
+        count = len(self._held)
+        if count >= self._limits.job_handles:
+            raise limit_exceeded("job_handles", self._limits.job_handles, f"{doing} would be one more")
+        if count >= HANDLES_PER_RUN:
+            raise LimitExceeded(f"{doing}: one block run can hold {HANDLES_PER_RUN} handles, whatever job.handles allows")
+        return self._first + count  # handles are never dropped one by one, so their count is the next number
+
+    def _get(self, handle: int, command: str) -> HeldFile | HeldPicture:
+        held = self._held.get(handle)
+        if held is not None:
+            return held
+        if self._closed:
+            raise _over(command)
+        count = len(self._held)
+        last = self._first + count - 1
+        known = "nothing is open" if not count else f"open is {self._first}" if count == 1 else f"open are {self._first} to {last}"
+        raise BadCommand(f"{command}: there is no handle {handle}; {known}")
+
+
+def _over(doing: str) -> BadCommand:
+    return BadCommand(f"{doing}: this block run is over and its files are closed")
+
+
+def _wrong_kind(held: HeldFile | HeldPicture, command: str) -> BadCommand:
+    kind = held.kind.kind
+    return BadCommand(f"{command}: {held.label} is {ARTICLES[kind]}; {READ_WITH[kind]}")
+
+
+def _no_image(held: HeldFile | HeldPicture, command: str) -> BadCommand:
+    """As `_wrong_kind`, but a picture in a format that we cannot read hears its name."""
+    if isinstance(held, HeldFile) and isinstance(held.kind, BinaryKind | TextKind):
+        head = read_exactly(held.file.fd, 0, min(held.len, 1024), command, held.label)
+        if name := named_format(head):
+            problem = f"is {name}, a kind of image that this host cannot read"
+            return BadCommand(f"{command}: {held.label} {problem}; convert it to PNG or JPEG")
+    return _wrong_kind(held, command)

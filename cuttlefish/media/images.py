@@ -1,0 +1,213 @@
+"""Images made ready for a model: pure functions over bytes, for the worker process only.
+
+A worker calls them because a decoder is the part of a host that hostile files aim at, and because a small file may need
+gigabytes; nothing here belongs on the host's own side. This module needs Pillow and nothing of ours, so that a worker starts
+quickly. It names what is wrong by a `kind`; the sentences for people are made on the other side, in `documents.py`.
+"""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
+
+__all__ = ["FORMATS", "ImageProblem", "Prepared", "encode", "prepare"]
+
+# Importing a plugin registers its format. Pillow's own `init` would register 70, some of which start other programs
+READERS = (PngImagePlugin, JpegImagePlugin, GifImagePlugin, WebPImagePlugin, TiffImagePlugin, BmpImagePlugin, AvifImagePlugin)
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
+JPEG_QUALITY = 90  # of a re-encoded picture: no visible loss
+PNG_LEVEL = 1  # level 6 takes twice the time for a tenth of the bytes
+
+Kind = Literal["image_unknown", "image_heic", "image_svg", "image_damaged", "image_pixels", "image_bytes"]
+
+# EXIF tag 274, its value: what turns the stored picture upright.
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # a worker may start no threads, and has one page or picture to do at a time
+
+
+class ImageProblem(Exception):  # named for what happened, like the errors of `errors.py` that it becomes
+    """What is wrong with a picture, and the numbers to say so with."""
+
+    def __init__(self, kind: Kind, **numbers: int) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.numbers = numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An upright picture of 8-bit grey or RGB. `unchanged`: `data` is the file as it was given."""
+
+    data: bytes
+    media_type: Literal["image/png", "image/jpeg"]
+    width: int
+    height: int
+    unchanged: bool
+
+
+def prepare(data: bytes, *, max_pixels: int, max_bytes: int) -> Prepared:
+    """Return a picture that any model's reader understands: PNG or JPEG, upright, 8-bit grey or RGB.
+
+    A file that already is one comes back unchanged, after it was decoded once to know that it can be. Anything else is
+    decoded, turned by its EXIF orientation, put on white where it is transparent, and encoded again without metadata: JPEG,
+    WEBP and AVIF as JPEG of quality 90, the others as PNG (as JPEG too, if the PNG would be larger than `max_bytes`).
+    Of an animation the first frame is taken. 16-bit grey is scaled; 32-bit and floating grey is stretched from its lowest to
+    its highest value. CMYK is converted without its colour profile.
+
+    Raises:
+        ImageProblem: `image_unknown`, `image_heic`, `image_svg`: none of `FORMATS`. `image_pixels` (width, height): judged by
+            the header, before anything is decoded. `image_damaged`: cut short or broken. `image_bytes` (needed): the result
+            would be larger than `max_bytes`.
+        MemoryError: the process's memory limit was reached.
+    """
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound only warns up to 179 Mpx; ours stands below, and may be set higher
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # damaged metadata, mostly: no reason to refuse a picture
+        image = _open(data)
+        if image.width < 1 or image.height < 1:
+            raise ImageProblem("image_damaged")
+        if image.width * image.height > max_pixels:
+            raise ImageProblem("image_pixels", width=image.width, height=image.height)
+        with _damage_is_the_files_fault():
+            image.load()
+        turn = UPRIGHT.get(_orientation(image))
+        if turn is None and _is_plain(image, data):
+            media_type: Literal["image/png", "image/jpeg"] = "image/png" if image.format == "PNG" else "image/jpeg"
+            return Prepared(data, media_type, image.width, image.height, unchanged=True)
+        lossy = image.format in ("JPEG", "MPO", "WEBP", "AVIF")
+        with _damage_is_the_files_fault():
+            picture = _eight_bit(image)
+    if turn is not None:
+        picture = picture.transpose(turn)
+    encoded = encode(picture, "jpeg" if lossy else "png", JPEG_QUALITY)
+    if len(encoded) > max_bytes and not lossy:
+        lossy, encoded = True, encode(picture, "jpeg", JPEG_QUALITY)
+    if len(encoded) > max_bytes:
+        raise ImageProblem("image_bytes", needed=len(encoded))
+    return Prepared(encoded, "image/jpeg" if lossy else "image/png", picture.width, picture.height, unchanged=False)
+
+
+def encode(picture: Image.Image, format: Literal["png", "jpeg"], quality: int) -> bytes:
+    """Return the bytes of an `L` or `RGB` picture, without metadata."""
+    out = io.BytesIO()
+    picture.info.clear()  # some encoders write what they find here: comments, profiles, EXIF
+    if format == "png":
+        picture.save(out, "PNG", compress_level=PNG_LEVEL)
+    else:
+        picture.save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def _damage_is_the_files_fault() -> Iterator[None]:
+    """Whatever a reader raises while it looks at a file says that the file is bad, except that memory is short."""
+    try:
+        yield
+    except (MemoryError, UnidentifiedImageError):
+        raise
+    except Exception:  # noqa: BLE001  # seen: OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, RuntimeError (AVIF)
+        raise ImageProblem("image_damaged") from None
+
+
+def _open(data: bytes) -> ImageFile.ImageFile:
+    """Read the header of a file of one of `FORMATS`."""
+    with contextlib.suppress(UnidentifiedImageError), _damage_is_the_files_fault():
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    head = data[:1024]
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"):
+        raise ImageProblem("image_heic")
+    if b"<svg" in head.lower():
+        raise ImageProblem("image_svg")
+    known = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*")
+    if head.startswith(known) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or head[4:12] == b"ftypavif":
+        raise ImageProblem("image_damaged")
+    raise ImageProblem("image_unknown")
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF's orientation, 1 if there is none that can be read. Asked after `load`: TIFF turns itself there."""
+    value: object = 1
+    with contextlib.suppress(ImageProblem), _damage_is_the_files_fault():
+        value = image.getexif().get(274, 1)
+    return value if isinstance(value, int) else 1
+
+
+def _is_plain(image: Image.Image, data: bytes) -> bool:
+    """Whether every reader sees in these bytes what Pillow saw."""
+    if image.mode not in ("L", "RGB") or "transparency" in image.info:
+        return False
+    if image.format == "PNG":
+        # Byte 24 is the bits per sample: Pillow shows 16-bit RGB as mode RGB. Frames are counted for PNG only, where the number
+        # stands in the header; TIFF reads on for it
+        return data[24] == 8 and getattr(image, "n_frames", 1) == 1
+    return image.format == "JPEG" and _jpeg_coding(data) in (0xC0, 0xC1, 0xC2)
+
+
+def _jpeg_coding(data: bytes) -> int:
+    """The start-of-frame marker. C0 to C2 are what every decoder reads; arithmetic coding (C9 and on) is not."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill bytes
+            at += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return marker
+        else:
+            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return 0
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """The picture as `L` or `RGB`, on white."""
+    if image.mode.startswith("I;16"):
+        # convert() clips instead of scaling: 256 levels became 2
+        wide = image.convert("I")
+        return wide.point(lambda value: value * (1 / 256)).convert("L")
+    if image.mode in ("I", "F"):
+        return _stretched(image)
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        seen = image.convert("RGBA")
+        ground = Image.new("RGBA", seen.size, (255, 255, 255, 255))
+        ground.alpha_composite(seen)
+        return ground.convert("RGB")
+    return image.copy() if image.mode in ("L", "RGB") else image.convert("RGB")
+
+
+def _stretched(image: Image.Image) -> Image.Image:
+    """32-bit or floating grey: the lowest value black, the highest white, because the file does not say which they are."""
+    floating = image.convert("F")
+    extrema = floating.getextrema()
+    low, high = extrema[0], extrema[1]
+    assert isinstance(low, float)  # one band gives one pair
+    assert isinstance(high, float)
+    span = high - low
+    if not 0 < span < float("inf"):
+        return Image.new("L", image.size, 0)
+    scale = 255.0 / span
+    return floating.point(lambda value: value * scale - low * scale).convert("L")

@@ -1,0 +1,310 @@
+"""Images made ready for a model. Pure functions, and once through a worker."""
+
+import contextlib
+import io
+import random
+import struct
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from odd_files import opened, png_header
+from PIL import Image, features
+
+from cuttlefish.errors import DocumentInvalid, LimitExceeded, Unsupported
+from cuttlefish.limits import Limits
+from cuttlefish.media.documents import DocumentWorkers, PreparedImage, open_document_workers
+from cuttlefish.media.images import ImageProblem, Prepared, prepare
+
+RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
+LIMITS = Limits()
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[DocumentWorkers]:
+    async with open_document_workers(1) as workers:
+        yield workers
+
+
+def saved(picture: Image.Image, format: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, format, **options)
+    return out.getvalue()
+
+
+def half_and_half(mode: str = "RGB") -> Image.Image:
+    """16 wide, 8 high: the left half red, the right half blue."""
+    picture = Image.new("RGB", (16, 8), BLUE)
+    picture.paste(RED, (0, 0, 8, 8))
+    return picture.convert(mode)
+
+
+def prepared(data: bytes) -> Prepared:
+    return prepare(data, max_pixels=40_000_000, max_bytes=64 << 20)
+
+
+def pixels(made: Prepared) -> Image.Image:
+    with Image.open(io.BytesIO(made.data)) as picture:
+        assert picture.format == made.media_type.removeprefix("image/").upper()
+        assert picture.size == (made.width, made.height)
+        assert picture.mode in ("L", "RGB")
+        picture.load()
+        return picture.convert("RGB")
+
+
+def close(a: object, b: tuple[int, int, int], by: int = 12) -> bool:
+    assert isinstance(a, tuple)
+    return all(abs(x - y) <= by for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("format", ["PNG", "JPEG"])
+def test_a_plain_picture_comes_back_byte_for_byte(format: str, mode: str) -> None:
+    data = saved(half_and_half(mode), format)
+    assert prepared(data) == Prepared(data, f"image/{format.lower()}", 16, 8, unchanged=True)  # type: ignore[arg-type]  # one of two
+
+
+@pytest.mark.parametrize(
+    ("orientation", "size", "top_left", "bottom_right"),
+    [
+        (1, (16, 8), RED, BLUE),
+        (2, (16, 8), BLUE, RED),
+        (3, (16, 8), BLUE, RED),
+        (4, (16, 8), RED, BLUE),
+        (5, (8, 16), RED, BLUE),
+        (6, (8, 16), RED, BLUE),
+        (7, (8, 16), BLUE, RED),
+        (8, (8, 16), BLUE, RED),
+    ],
+)
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])
+def test_a_turned_picture_is_upright(
+    format: str, orientation: int, size: tuple[int, int], top_left: tuple[int, int, int], bottom_right: tuple[int, int, int]
+) -> None:
+    exif = Image.Exif()
+    exif[274] = orientation
+    made = prepared(saved(half_and_half(), format, exif=exif))
+    picture = pixels(made)
+    assert picture.size == size
+    assert close(picture.getpixel((1, 1)), top_left, 60)
+    assert close(picture.getpixel((size[0] - 2, size[1] - 2)), bottom_right, 60)
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_metadata_goes_when_a_picture_is_encoded_again(format: str) -> None:
+    exif = Image.Exif()
+    exif[274], exif[315] = 3, "somebody's name"
+    made = prepared(
+        saved(half_and_half(), format, exif=exif, icc_profile=b"a profile" * 20, comment=b"where it was taken", dpi=(300, 300))
+    )
+    assert not made.unchanged
+    with Image.open(io.BytesIO(made.data)) as picture:
+        assert not set(picture.info) & {"exif", "icc_profile", "comment", "dpi", "xmp"}
+        assert not picture.getexif()
+
+
+def test_sixteen_bit_grey_is_scaled_and_not_clipped() -> None:
+    """Pillow's own conversion makes two levels of 256."""
+    levels = [0, 0x0100, 0x4000, 0x7FFF, 0x8000, 0xC080, 0xFFFF]
+    picture = Image.new("I;16", (len(levels), 1))
+    for at, level in enumerate(levels):
+        picture.putpixel((at, 0), level)
+    for format in ("PNG", "TIFF"):
+        shown = pixels(prepared(saved(picture, format))).convert("L")
+        assert [shown.getpixel((at, 0)) for at in range(len(levels))] == [level >> 8 for level in levels]
+
+
+def test_sixteen_bit_colour_is_encoded_again_with_eight() -> None:
+    """Pillow calls it RGB, as if it were plain."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    header = struct.pack("!IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    data = (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0\xff\xff\0\0\0\0")) + chunk(b"IEND", b"")
+    )
+    made = prepared(data)
+    assert not made.unchanged
+    assert pixels(made).getpixel((0, 0)) == RED
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_grey_of_unknown_range_is_stretched(mode: str) -> None:
+    picture = Image.new(mode, (3, 1))
+    for at, level in enumerate((-1000, 0, 1000)):
+        picture.putpixel((at, 0), level)
+    shown = pixels(prepared(saved(picture, "TIFF"))).convert("L")
+    assert [shown.getpixel((at, 0)) for at in range(3)] == [0, 127, 255]
+
+
+def test_floating_grey_without_numbers_is_a_picture_or_an_error_and_no_crash() -> None:
+    picture = Image.new("F", (2, 1), float("nan"))
+    assert prepared(saved(picture, "TIFF")).width == 2
+
+
+@pytest.mark.parametrize("transform", [0, 2, None])
+def test_a_cmyk_jpeg_has_its_colours(transform: int | None) -> None:
+    """Whether or not the Adobe marker is there, printers' JPEGs are inverted; Pillow and browsers read them so."""
+    data = saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95)
+    marker = data.index(b"\xff\xee")
+    length = int.from_bytes(data[marker + 2 : marker + 4], "big")
+    if transform is None:
+        data = data[:marker] + data[marker + 2 + length :]
+    elif transform == 2:
+        at = marker + 2 + length - 1
+        data = data[:at] + b"\2" + data[at + 1 :]
+    colour = pixels(prepared(data)).getpixel((8, 8))
+    if transform == 2:  # the same numbers, read as luma and chroma: another colour, but a colour and no error
+        assert colour != RED
+    else:
+        assert close(colour, RED)
+
+
+@pytest.mark.parametrize(
+    ("mode", "format"),
+    [("P", "PNG"), ("1", "PNG"), ("LA", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("YCbCr", "TIFF"), ("P", "BMP")],
+)
+def test_any_mode_becomes_grey_or_rgb(mode: str, format: str) -> None:
+    made = prepared(saved(half_and_half(mode), format))
+    assert not made.unchanged
+    shown = pixels(made)
+    if mode not in ("1", "LA"):
+        assert close(shown.getpixel((2, 4)), RED)
+        assert close(shown.getpixel((14, 4)), BLUE)
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF"])
+def test_what_is_transparent_becomes_white(format: str) -> None:
+    picture = Image.new("RGBA", (16, 8), (0, 0, 0, 0))
+    picture.paste((255, 0, 0, 255), (0, 0, 8, 8))
+    shown = pixels(prepared(saved(picture, format)))
+    assert close(shown.getpixel((2, 4)), RED)
+    assert close(shown.getpixel((14, 4)), WHITE)
+
+
+def test_a_transparent_colour_of_a_plain_png_becomes_white() -> None:
+    shown = pixels(prepared(saved(half_and_half(), "PNG", transparency=BLUE)))
+    assert (shown.getpixel((2, 4)), shown.getpixel((14, 4))) == (RED, WHITE)
+
+
+@pytest.mark.parametrize("format", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_an_animation_the_first_frame_is_shown(format: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, BLUE, WHITE)]
+    made = prepared(saved(frames[0], format, save_all=True, append_images=frames[1:]))
+    assert not made.unchanged
+    assert close(pixels(made).getpixel((4, 4)), RED)
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "AVIF"])
+def test_a_picture_cut_short_is_an_error_wherever_it_is_cut(format: str) -> None:
+    assert features.check("avif")
+    noise = Image.frombytes("RGB", (96, 96), random.Random(1).randbytes(96 * 96 * 3))
+    data = saved(noise, format)
+    assert prepared(data).width == 96
+    for end in [*range(1, 64), *range(64, len(data) - 64, max(1, len(data) // 60))]:
+        with pytest.raises(ImageProblem) as problem:
+            prepared(data[:end])
+        assert problem.value.kind in ("image_damaged", "image_unknown")
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "AVIF"])
+def test_damage_gives_a_picture_or_a_known_error(format: str) -> None:
+    """Every exception of a reader means a bad file."""
+    chance = random.Random(format)
+    whole = saved(Image.frombytes("RGB", (24, 24), chance.randbytes(24 * 24 * 3)), format)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(chance.randrange(1, 6)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        with contextlib.suppress(ImageProblem):
+            prepare(bytes(data), max_pixels=1_000_000, max_bytes=64 << 20)
+
+
+def test_the_pixel_limit_is_judged_by_the_header() -> None:
+    for side in (10_000, 100_000, 2**31 - 1):
+        with pytest.raises(ImageProblem) as problem:
+            prepared(png_header(side, side))
+        assert (problem.value.kind, problem.value.numbers) == ("image_pixels", {"width": side, "height": side})
+    assert prepare(saved(half_and_half(), "PNG"), max_pixels=16 * 8, max_bytes=1 << 20).unchanged
+    with pytest.raises(ImageProblem) as problem:
+        prepare(saved(half_and_half(), "PNG"), max_pixels=16 * 8 - 1, max_bytes=1 << 20)
+    assert problem.value.numbers == {"width": 16, "height": 8}
+
+
+def test_a_png_that_would_be_too_large_becomes_a_jpeg_and_then_an_error() -> None:
+    data = saved(Image.frombytes("L", (300, 300), random.Random(1).randbytes(90_000)).convert("RGB"), "BMP")
+    assert prepare(data, max_pixels=10**6, max_bytes=1 << 20).media_type == "image/png"
+    assert prepare(data, max_pixels=10**6, max_bytes=100_000).media_type == "image/jpeg"
+    with pytest.raises(ImageProblem) as problem:
+        prepare(data, max_pixels=10**6, max_bytes=1_000)
+    assert problem.value.kind == "image_bytes"
+
+
+# --- Through a worker -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_prepares_files_and_bytes_alike(workers: DocumentWorkers) -> None:
+    plain, turned = saved(half_and_half(), "PNG"), saved(half_and_half(), "BMP")
+    with opened(plain, "a.png") as source:
+        assert await workers.prepare_image(source, LIMITS) == PreparedImage(plain, "image/png", 16, 8)
+    assert await workers.prepare_image(plain, LIMITS) == PreparedImage(plain, "image/png", 16, 8)
+    with opened(turned, "a.bmp") as source:
+        from_file = await workers.prepare_image(source, LIMITS)
+    assert from_file == await workers.prepare_image(turned, LIMITS)
+    assert from_file.media_type == "image/png"
+
+
+async def test_an_avif_is_read_by_a_worker_that_may_start_no_threads(workers: DocumentWorkers) -> None:
+    made = await workers.prepare_image(saved(Image.new("RGB", (640, 480), RED), "AVIF"), LIMITS)
+    assert (made.media_type, made.width, made.height) == ("image/jpeg", 640, 480)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (b"plain words", Unsupported, '"p.png" is no image of a known kind; use PNG, JPEG, GIF, WEBP, TIFF, BMP or AVIF'),
+        (b"", Unsupported, '"p.png" is no image of a known kind; use PNG, JPEG, GIF, WEBP, TIFF, BMP or AVIF'),
+        (
+            b"%!PS-Adobe-3.0 EPSF-3.0\n",
+            Unsupported,
+            '"p.png" is no image of a known kind; use PNG, JPEG, GIF, WEBP, TIFF, BMP or AVIF',
+        ),
+        (b"\0\0\0\x18ftypheic" + bytes(50), Unsupported, '"p.png" is a HEIC image, which cannot be read here; convert it to JPEG'),
+        (b"<?xml?><svg/>", Unsupported, '"p.png" is an SVG drawing, which cannot be read here; convert it to PNG'),
+        (png_header(64, 64), DocumentInvalid, '"p.png" is an image that is damaged or cut short'),
+        (b"\x89PNG\r\n\x1a\n", DocumentInvalid, '"p.png" is an image that is damaged or cut short'),
+        (
+            png_header(100_000, 100_000),
+            LimitExceeded,
+            'image.pixels is 40000000 pixels; "p.png" is 100000×100000 and needs 10000000000',
+        ),
+    ],
+    ids=["text", "empty", "EPS", "HEIC", "SVG", "no data", "no header", "giant"],
+)
+async def test_what_is_no_good_picture_is_said_in_the_users_words(
+    workers: DocumentWorkers, data: bytes, error: type[Exception], message: str
+) -> None:
+    with opened(data, "p.png") as source, pytest.raises(error) as raised:
+        await workers.prepare_image(source, LIMITS)
+    assert str(raised.value) == message
+
+
+async def test_a_file_above_the_byte_limit_is_not_read(workers: DocumentWorkers) -> None:
+    limits = LIMITS.with_values({"image.bytes": 100})
+    with opened(bytes(101), "p.png") as source, pytest.raises(LimitExceeded) as raised:
+        await workers.prepare_image(source, limits)
+    assert raised.value.message == 'image.bytes is 100 bytes; "p.png" has 101'
+    with pytest.raises(LimitExceeded) as raised:
+        await workers.prepare_image(bytes(101), limits)
+    assert raised.value.message == "image.bytes is 100 bytes; the image has 101"
+
+
+async def test_a_picture_that_needs_too_much_memory_is_that_limits_error(workers: DocumentWorkers) -> None:
+    data = saved(Image.new("L", (6000, 6000)), "GIF")
+    with pytest.raises(LimitExceeded) as raised:
+        await workers.prepare_image(data, LIMITS.with_values({"document.memory": "200MiB"}))
+    assert raised.value.message == "document.memory is 209715200 bytes; the image needs more (prepare_image)"
+    with trio.fail_after(60):
+        assert (await workers.prepare_image(data, LIMITS)).width == 6000

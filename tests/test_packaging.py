@@ -1,0 +1,80 @@
+"""The built wheel, installed by itself into a clean environment, far from this checkout."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT)], check=True, capture_output=True, timeout=600
+    )
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clean")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
+    subprocess.run(pip, check=True, env=CLEAN, cwd=folder, timeout=600)
+    return folder
+
+
+def test_the_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"cuttlefish", "cuttlefish_abi"}
+    for needed in ("cuttlefish/py.typed", "cuttlefish_abi/py.typed", "cuttlefish/media/document_worker.py"):
+        assert needed in names
+
+
+def test_a_job_runs_from_the_installed_wheel(environment: Path, tmp_path: Path) -> None:
+    """Text through a compiled block, and a PDF through a worker process: all that must be found at run time."""
+    (tmp_path / "a.txt").write_text("one two\nthree\n")
+    pdf = ROOT / "examples" / "night-sky-survey.pdf"
+    (tmp_path / "a.pdf").write_bytes(pdf.read_bytes())
+    program = environment / "bin" / "cuttlefish"
+    blocks = {name: ROOT / "blocks" / name / f"{name}.wasm" for name in ("word-count", "summarize")}
+
+    def run(block: str, file: str) -> dict[str, object]:
+        done = subprocess.run(
+            [program, "run", blocks[block], "--input", f"path={file}", "--read", ".", "--model", "stub:fine"],
+            capture_output=True,
+            cwd=tmp_path,
+            env=CLEAN,
+            timeout=300,
+        )  # fmt: skip
+        assert done.stderr == b""
+        envelope: dict[str, object] = json.loads(done.stdout)
+        assert envelope["status"] == "completed", envelope
+        return envelope
+
+    assert run("word-count", "a.txt")["result"] == {"path": "a.txt", "lines": 2, "words": 3, "chars": 14}
+    assert run("summarize", "a.pdf")["result"] == {"path": "a.pdf", "summary": "fine"}
+
+
+def test_without_the_engine_the_error_names_the_extra(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two\n")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    block = ROOT / "blocks" / "summarize" / "summarize.wasm"
+    done = subprocess.run(
+        [environment / "bin" / "cuttlefish", "run", block, "--input", "path=a.txt", "--read", ".", "--model", "llama-cpp:m.gguf"],
+        capture_output=True,
+        cwd=tmp_path,
+        env=CLEAN,
+        timeout=300,
+    )  # fmt: skip
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "model_load_failed"
+    assert "pip install 'cuttlefish[local]'" in error["message"]
