@@ -341,6 +341,33 @@ async def test_a_block_that_cannot_be_read_is_told_in_the_envelope(
     assert words in found[1]
 
 
+PATHS: dict[str, tuple[str, str, str]] = {
+    "outside by ..": ("../secret.txt", "capability_denied", "lies outside everything that this job may read"),
+    "outside by an absolute path": ("/etc/hosts", "capability_denied", "lies outside everything that this job may read"),
+    "outside, and absent": ("../absent.txt", "capability_denied", "lies outside everything that this job may read"),
+    "a link that points out": ("out", "capability_denied", 'a link or ".." on this path leads out of the granted folder'),
+    "a FIFO": ("fifo", "bad_command", "only files can be opened"),
+    "a directory": ("sub", "bad_command", "this is a directory; only files can be opened"),
+    "absent": ("absent.txt", "not_found", "there is no such file in"),
+    "empty": ("", "bad_command", ""),
+    "with a NUL": ("a\0.txt", "bad_command", ""),
+}
+
+
+@pytest.mark.parametrize(("path", "code", "words"), PATHS.values(), ids=PATHS.keys())
+async def test_a_path_that_may_not_or_cannot_be_opened_ends_the_job_at_once(folder: Path, path: str, code: str, words: str) -> None:
+    (folder.parent / "secret.txt").write_text("secret")
+    (folder / "out").symlink_to(folder.parent / "secret.txt")
+    (folder / "sub").mkdir()
+    os.mkfifo(folder / "fifo")
+    with trio.fail_after(60):
+        envelope = await run(scripted({"cmd": "open", "path": path}, DONE), {}, read=[folder], base_dir=folder)
+    found = error_of(envelope)
+    assert found[0] == code
+    assert words in found[1]
+    assert "secret.txt" not in found[1].replace("../secret.txt", "").replace(str(folder.parent / "secret.txt"), "")
+
+
 async def test_a_grant_that_is_not_there_is_told_by_name(tmp_path: Path) -> None:
     envelope = await run(scripted(DONE), None, read=[tmp_path / "absent"])
     code, message = error_of(envelope)

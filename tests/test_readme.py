@@ -1,5 +1,6 @@
 """What the README shows is run."""
 
+import json
 import os
 import re
 import subprocess
@@ -24,6 +25,18 @@ def test_the_readmes_programs_run_as_printed(program: str) -> None:
     else:
         assert "a short summary" in done.stdout
         assert done.stdout.endswith("completed\n")
+
+
+def test_the_readmes_error_is_the_one_that_people_get() -> None:
+    shown = json.loads(re.findall(r'^```json\n({\n  "code".*?)^```', TEXT, re.DOTALL | re.MULTILINE)[0])
+    block = ROOT / "blocks" / "word-count" / "word-count.wasm"
+    done = subprocess.run(
+        [sys.executable, "-m", "cuttlefish", "run", block, "--input", "path=/etc/hosts", "--read", "examples"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=120,
+    )
+    assert json.loads(done.stdout)["error"] == shown
 
 
 def test_every_file_that_the_readme_and_the_docs_link_to_is_there() -> None:

@@ -236,7 +236,6 @@ class Guest:
         raise Unsupported(f'"{self.name}" cannot be started: {reason.strip().splitlines()[-1].strip()}') from None
 
 
-
 @dataclass(frozen=True, slots=True)
 class _Live:
     """An instance's memory and functions. Of no use once the store is closed."""
