@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from cuttlefish.jobs.updates import Progress as Progress
     from cuttlefish.jobs.updates import TokenPiece as TokenPiece
     from cuttlefish.limits import Limits as Limits
+    from cuttlefish.pipeline.forms import Node as Node
+    from cuttlefish.pipeline.forms import Pipeline as Pipeline
+    from cuttlefish.pipeline.forms import Repeat as Repeat
+    from cuttlefish.pipeline.spec import PipelineError as PipelineError
     from cuttlefish_abi import Envelope as Envelope
     from cuttlefish_abi import JobStatus as JobStatus
 
@@ -36,7 +40,11 @@ _HOMES = {
     "Job": "cuttlefish.jobs.job",
     "JobStatus": "cuttlefish_abi",
     "Limits": "cuttlefish.limits",
+    "Node": "cuttlefish.pipeline.forms",
+    "Pipeline": "cuttlefish.pipeline.forms",
+    "PipelineError": "cuttlefish.pipeline.spec",
     "Progress": "cuttlefish.jobs.updates",
+    "Repeat": "cuttlefish.pipeline.forms",
     "TokenPiece": "cuttlefish.jobs.updates",
     "open_host": "cuttlefish.host",
     "run": "cuttlefish.host",

@@ -1,11 +1,11 @@
-"""Tasks that accompany a piece of work and end with it."""
+"""Tasks that accompany a piece of work and end with it, and what becomes of their errors."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import trio
 
-__all__ = ["background_tasks"]
+__all__ = ["background_tasks", "first_error", "one_error"]
 
 
 @asynccontextmanager
@@ -27,3 +27,23 @@ async def background_tasks() -> AsyncIterator[trio.Nursery]:
             raise failure
         finally:
             del failure  # an error that its own traceback refers to would live until the next garbage collection
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """Around a nursery whose tasks are all the same to the caller: the first error comes out by itself, not in a group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error = first_error(group)
+        if isinstance(error, trio.Cancelled):
+            raise
+        raise error from None
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error within nested groups that is no cancellation; a cancellation where there is nothing else."""
+    leaves = [error]
+    while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
+        leaves = [inner for leaf in leaves for inner in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
+    return next((leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)), leaves[0])

@@ -55,6 +55,11 @@ class CuttlefishError(Exception):
         self.message = message
         self.code: str = str(self.default_code) if code is None else code
 
+    def add_context(self, before: str) -> None:
+        """Put words before the message that say where it happened, such as the node of a pipeline."""
+        self.message = f"{before}{self.message}"
+        self.args = (self.message,)
+
 
 class CapabilityDenied(CuttlefishError):
     """The caller's grant: add the folder with `read=[…]` or `--read`, if the block should see it."""

@@ -9,9 +9,10 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cuttlefish.errors import LimitExceeded
+from cuttlefish_abi import MAX_JSON_DEPTH
 
 __all__ = ["LimitSetting", "Limits", "limit_exceeded", "limit_settings", "limits_from_environment"]
 
@@ -20,16 +21,16 @@ KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 Unit = Literal["bytes", "seconds", "count", "pixels", "levels", "tokens"]
 
 
-def _limit(name: str, default: float | None, unit: Unit, why: str) -> Any:
+def _limit(name: str, default: float | None, unit: Unit, why: str, most: float = float("inf")) -> Any:
     """A field of `Limits`. `Any`, because dataclass fields are declared by their default."""
-    return field(default=default, metadata={"name": name, "unit": unit, "why": why})
+    return field(default=default, metadata={"name": name, "unit": unit, "why": why, "most": most})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one job. Immutable; `with_values` gives a changed copy."""
 
-    guest_memory_bytes: int = _limit("guest.memory", 256 * MiB, "bytes", "a block may not use up the machine's memory")
+    guest_memory_bytes: int = _limit("guest.memory", 256 * MiB, "bytes", "a block may not use up the machine's memory", 4 * GiB)
     guest_module_bytes: int = _limit("guest.module", 32 * MiB, "bytes", "compile time and memory grow with a module's size")
     guest_exports: int = _limit("guest.exports", 1_000, "count", "listing exports takes time with the square of their number")
     guest_table_elements: int = _limit("guest.table", 1_000_000, "count", "a table takes host memory")
@@ -39,7 +40,9 @@ class Limits:
     )
     guest_commands: int = _limit("guest.commands", 1_000_000, "count", "a block that never comes to an end is stopped")
     guest_message_bytes: int = _limit("guest.message", 64 * MiB, "bytes", "one command or result is held in host memory")
-    guest_json_depth: int = _limit("guest.json_depth", 128, "levels", "deeply nested JSON exhausts a reader's stack")
+    guest_json_depth: int = _limit(
+        "guest.json_depth", 128, "levels", "deeply nested JSON exhausts a reader's stack", most=MAX_JSON_DEPTH
+    )
     text_window_bytes: int = _limit(
         "text.window", 8 * MiB, "bytes", "a longer slice is answered with fewer bytes, which is no error"
     )
@@ -82,11 +85,17 @@ class LimitSetting:
     default: float | None
     unit: Unit
     why: str
+    most: float
+    """The largest value that has an effect."""
 
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
         return "CUTTLEFISH_LIMIT_" + self.name.upper().replace(".", "_")
+
+    @property
+    def _of_unit(self) -> str:
+        return "" if self.unit == "count" else f" of {self.unit}"
 
     def parse(self, value: object) -> float | None:
         """Read a value given by a person.
@@ -97,34 +106,33 @@ class LimitSetting:
         if value is None or value == "none":
             if self.default is None:
                 return None
-            raise ValueError(f"{self.name} cannot be switched off; give it a number of {self.unit}")
+            raise ValueError(f"{self.name} cannot be switched off; give it a number{self._of_unit}")
         number = value
         if isinstance(value, str):
             match = re.fullmatch(r"([0-9][0-9_]*)(\.[0-9]+)?\s*(B|KiB|MiB|GiB|s)?", value.strip())
             if match is None:
-                raise ValueError(f'{self.name} needs a number of {self.unit}, found "{value}"')
+                raise ValueError(f'{self.name} needs a number{self._of_unit}, found "{value}"')
             number = float(match[1] + (match[2] or "")) if match[2] else int(match[1])
             scales = (
                 {"B": 1, "KiB": KiB, "MiB": MiB, "GiB": GiB} if self.unit == "bytes" else {"s": 1} if self.unit == "seconds" else {}
             )
             if match[3] and match[3] not in scales:
-                raise ValueError(f'{self.name} needs a number of {self.unit}, found "{value}"')
+                raise ValueError(f'{self.name} needs a number{self._of_unit}, found "{value}"')
             number *= scales.get(match[3] or "", 1)
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
-            raise ValueError(f"{self.name} needs a positive number of {self.unit}, found {value!r}")
+            raise ValueError(f"{self.name} needs a positive number{self._of_unit}, found {value!r}")
+        if number > self.most:
+            raise ValueError(f"{self.name} may be {self.most:.15g} {self.unit} at most, found {value!r}")
         if self.unit == "seconds":
             return float(number)
         if number != int(number):
-            raise ValueError(f"{self.name} needs a whole number of {self.unit}, found {value!r}")
+            raise ValueError(f"{self.name} needs a whole number{self._of_unit}, found {value!r}")
         return int(number)
 
 
 def limit_settings() -> list[LimitSetting]:
     """All limits, in the order of this module."""
-    return [
-        LimitSetting(f.metadata["name"], f.name, f.default, f.metadata["unit"], f.metadata["why"])  # type: ignore[arg-type]  # every field has a plain default
-        for f in fields(Limits)
-    ]
+    return [LimitSetting(field=f.name, default=cast("float | None", f.default), **f.metadata) for f in fields(Limits)]
 
 
 def limits_from_environment(environment: Mapping[str, str]) -> Limits:

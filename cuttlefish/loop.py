@@ -21,25 +21,32 @@ from cuttlefish.engine.module import CompiledModule
 from cuttlefish.errors import (
     BadCommand,
     BlockFailed,
+    CuttlefishError,
     JobCancelled,
+    ModelLoadFailed,
     SchemaMismatch,
     TimedOut,
     Unsupported,
 )
-from cuttlefish.inference.backend import Backend, ImageInput, Prompt, TokenMeter
+from cuttlefish.inference.backend import Backend, Embedder, ImageInput, Prompt, TokenMeter
 from cuttlefish.limits import Limits, limit_exceeded
 from cuttlefish.media.capabilities import OpenedFile
 from cuttlefish.media.documents import DocumentSource, DocumentWorkers
-from cuttlefish.media.handles import HandleTable, HeldPicture, UnreadDocument
+from cuttlefish.media.documents import PageImage as Picture
+from cuttlefish.media.handles import HandleTable, HeldFile, HeldPicture, UnreadDocument
 from cuttlefish_abi import (
     BadJson,
     Command,
-    DocumentKind,
+    DocumentText,
     Done,
+    Embed,
+    Embedded,
     Emit,
     Emitted,
     Event,
     Fail,
+    ImageKind,
+    ImageOp,
     Infer,
     InferDone,
     Open,
@@ -47,19 +54,22 @@ from cuttlefish_abi import (
     PageImage,
     PageImaged,
     PageText,
+    PageTextAttempted,
     PageTexted,
+    PageTextOpt,
     Signature,
     Slice,
     SliceBytes,
     Sliced,
     SlicedBytes,
     TokenAction,
+    TooDeep,
     Ty,
     decode_command,
     encode_event,
 )
 
-__all__ = ["BlockRun", "GetBackend", "GuestThread", "Watcher", "open_guest", "run_block"]
+__all__ = ["BlockRun", "GetBackend", "GetEmbedder", "GuestThread", "Watcher", "open_guest", "run_block"]
 
 TURN_S = 0.05
 """A guest with nothing but immediate commands gives its thread back this often."""
@@ -75,6 +85,22 @@ class Watcher(Protocol):
 
     def token(self, piece: str) -> None:
         """The model's reply went on by these characters."""
+
+
+class GetEmbedder(Protocol):
+    """Who opens the job's embedding model when a block first asks it."""
+
+    async def __call__(self) -> Embedder:
+        """The embedder, ready.
+
+        Raises:
+            ModelLoadFailed: there is none, or it could not be made ready.
+        """
+
+
+async def no_embedder() -> Embedder:
+    """For a run without an embedding model."""
+    raise ModelLoadFailed('the block asks for vectors and the job names no embedding model; give one, such as "llama-cpp:smollm2"')
 
 
 class GetBackend(Protocol):
@@ -100,6 +126,9 @@ class BlockRun:
     limits: Limits
     threads: trio.CapacityLimiter
     """How many guests may compute at the same time."""
+    embedder: GetEmbedder = no_embedder
+    password: str | None = field(default=None, repr=False)
+    """What opens locked documents."""
     meters: list[TokenMeter] = field(default_factory=list)
     """What each prompt cost, one added before it is asked, so that failed and cancelled work is counted too."""
 
@@ -164,7 +193,10 @@ async def _watch(guest: Guest, step_time_s: float) -> None:
         guest.interrupt(JobCancelled("the job was cancelled"))
 
 
-Deferred = Infer | PageText | PageImage | Done | Fail | UnreadDocument
+Work = Infer | Embed | PageText | PageTextOpt | DocumentText | PageImage | ImageOp | UnreadDocument
+"""What Trio's thread waits for on a block's behalf."""
+
+Deferred = Work | Done | Fail
 """What the guest's thread cannot answer by itself."""
 
 
@@ -225,7 +257,8 @@ class _Loop:
         try:
             return decode_command(payload, max_depth=limits.guest_json_depth)
         except BadJson as error:
-            raise BadCommand(f'command {self._commands} of "{self._guest.name}": {error}') from None
+            limit = f" (guest.json_depth is {limits.guest_json_depth} levels)" if isinstance(error, TooDeep) else ""
+            raise BadCommand(f'command {self._commands} of "{self._guest.name}": {error}{limit}') from None
 
     def _answer_at_once(self, command: Command) -> Deferred | bytes:
         handles = self._run.handles
@@ -247,29 +280,52 @@ class _Loop:
                 return encode_event(Emitted())
         return command
 
-    async def _answer(self, command: Infer | PageText | PageImage | UnreadDocument) -> Event:
+    async def _answer(self, command: Work) -> Event:
+        handles, documents, limits = self._run.handles, self._run.documents, self._run.limits
         match command:
             case Infer():
                 return await self._infer(command)
+            case Embed():
+                return await self._embed(command)
             case UnreadDocument():
                 return await self._open_document(command)
             case PageText():
-                document = self._run.handles.get_document(command.handle, "page_text")
-                text = await self._run.documents.page_text(_source(document.file), command.page, self._run.limits)
-                return PageTexted(text=text.text)
+                return await self._page_text(command)
+            case PageTextOpt():
+                return await self._try_page_text(command)
+            case DocumentText():
+                document = handles.get_document(command.handle, "document_text")
+                return PageTexted(text=await documents.document_text(self._source(document.file), limits))
             case PageImage():
-                document = self._run.handles.get_document(command.handle, "page_image")
-                picture = await self._run.documents.page_image(_source(document.file), command.page, self._run.limits)
-                name = f"page {command.page} of {document.label}"
-                handle = self._run.handles.add_image(picture.data, picture.format, name)
-                return PageImaged(handle=handle, len=len(picture.data))
+                document = handles.get_document(command.handle, "page_image")
+                picture = await documents.page_image(self._source(document.file), command.page, limits)
+                return self._add_picture(picture, f"page {command.page} of {document.label}", command.cmd)
+            case ImageOp():
+                image = handles.get_image(command.handle, "image_op")
+                picture = await documents.image_op(self._image_source(image), command.op, limits)
+                return self._add_picture(picture, f"a copy of {image.label}", command.cmd)
+
+    async def _page_text(self, command: PageText | PageTextOpt) -> PageTexted:
+        document = self._run.handles.get_document(command.handle, command.cmd)
+        page = await self._run.documents.page_text(self._source(document.file), command.page, self._run.limits)
+        return PageTexted(text=page.text, images=page.images, coverage=page.coverage)
+
+    async def _try_page_text(self, command: PageTextOpt) -> PageTextAttempted:
+        self._run.handles.get_document(command.handle, command.cmd)  # a wrong handle is the block's mistake and ends the job
+        try:
+            return PageTextAttempted(text=(await self._page_text(command)).text, error=None)
+        except CuttlefishError as error:
+            return PageTextAttempted(text=None, error=f"{error.code}: {error.message}")
+
+    def _add_picture(self, picture: Picture, name: str, command: str) -> PageImaged:
+        handle = self._run.handles.add_image(picture.data, picture.format, name, command)
+        return PageImaged(handle=handle, len=len(picture.data), kind=ImageKind(format=picture.format))
 
     async def _open_document(self, unread: UnreadDocument) -> Opened:
         file = unread.file
-        facts = await self._run.documents.open_document(_source(file), self._run.limits)
-        kind = DocumentKind(pages=facts.pages, has_text_layer=facts.has_text_layer)
+        facts = await self._run.documents.open_document(self._source(file), self._run.limits)
         self._unread = None  # `add` owns the file, whatever happens
-        return Opened(handle=self._run.handles.add(file, kind), len=file.size, kind=kind)
+        return Opened(handle=self._run.handles.add(file, facts.kind), len=file.size, kind=facts.kind)
 
     async def _infer(self, command: Infer) -> InferDone:
         run, guest = self._run, self._guest
@@ -288,22 +344,40 @@ class _Loop:
                 return TokenAction.STOP
             return TokenAction.CONTINUE
 
-        reply = await backend.infer(Prompt(text=command.prompt, max_tokens=command.max_tokens, images=tuple(images)), sink, meter)
-        return InferDone(text=reply.text, tokens_out=meter.tokens_out)
+        options = command.options
+        prompt = Prompt(
+            text=command.prompt,
+            max_tokens=command.max_tokens,
+            images=tuple(images),
+            temperature=options.temperature,
+            seed=options.seed,
+            stop=tuple(options.stop),
+            schema=options.json_schema,
+        )
+        reply = await backend.infer(prompt, sink, meter)
+        return InferDone(text=reply.text, tokens_out=meter.tokens_out, finish_reason=reply.finish)
+
+    async def _embed(self, command: Embed) -> Embedded:
+        embedder = await self._run.embedder()
+        meter = TokenMeter()
+        self._run.meters.append(meter)
+        return Embedded(vectors=await embedder.embed(command.texts, meter))
 
     async def _image(self, handle: int) -> ImageInput:
-        held = self._run.handles.get_image(handle)
-        prepared = await self._run.documents.prepare_image(
-            held.data if isinstance(held, HeldPicture) else _source(held.file), self._run.limits
-        )
+        source = self._image_source(self._run.handles.get_image(handle))
+        prepared = await self._run.documents.prepare_image(source, self._run.limits)
         return ImageInput(data=prepared.data, media_type=prepared.media_type)
+
+    def _image_source(self, held: HeldFile | HeldPicture) -> DocumentSource | bytes:
+        return held.data if isinstance(held, HeldPicture) else self._source(held.file)
+
+    def _source(self, file: OpenedFile) -> DocumentSource:
+        return DocumentSource(
+            fd=file.fd, device=file.device, inode=file.inode, size=file.size, name=file.name, password=self._run.password
+        )
 
     def _checked(self, result: object, output: Ty) -> object:
         name = self._guest.name
         if (wrong := output.mismatch(result, place="result", handle_kind=self._run.handles.kind_of)) is not None:
             raise SchemaMismatch(f'"{name}" gave a result that does not fit its own signature, {output}: {wrong}')
         return result
-
-
-def _source(file: OpenedFile) -> DocumentSource:
-    return DocumentSource(fd=file.fd, device=file.device, inode=file.inode, size=file.size, name=file.name)

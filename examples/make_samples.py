@@ -33,9 +33,57 @@ the time and the word CLOUD.
 The key to the shed hangs where it
 always hangs."""
 
+NOTES = {
+    "01-first-meeting": """\
+First meeting
+Fourteen people came to the school hall on a wet Thursday. It was agreed to measure the night sky for one year, to share the \
+four meters fairly, and to meet on the first Sunday of each month. Rosa keeps the list, Tom keeps the key.""",
+    "02-meters": """\
+The meters arrive
+The four sky meters came by post in one box. One had a loose lens and went back the same day. The others were tested in the \
+cellar of the mill, which is the darkest room that anybody could think of.""",
+    "03-invoice": """\
+Invoice from the ironmonger
+For one ladder, second hand, and six metres of rope: 48 euros. Please pay by the end of February. The ladder may be returned \
+within a year if it is not painted.""",
+    "04-river-path": """\
+River path, March
+The anglers took twelve readings on five nights. Fog spoiled two of them. The new lamp at the weir can be seen from the second \
+bridge, which nobody had noticed before.""",
+    "05-school": """\
+The school joins in
+The older pupils drew the stars that they could count through a cardboard tube. The average was nine in the town and forty on \
+the moor. Two drawings hang in the library now.""",
+    "06-allotments": """\
+Allotments, May
+The allotment holders found that their own shed lamp was the brightest thing for a hundred metres. It has a switch now. A \
+hedgehog was seen on three nights.""",
+    "07-letter": """\
+Letter to the riding hall
+Dear neighbours, the floodlight on your gable lights our bedrooms and the clouds. Turned down by a hand's breadth it would light \
+your yard as well as before. We would gladly come with a ladder.""",
+    "08-answer": """\
+The riding hall answers
+The owner was surprised and friendly. The lamp was turned on a Saturday afternoon and the horses did not mind. The reading at \
+the chapel rose by a third of a magnitude the same night.""",
+    "09-batteries": """\
+Batteries
+Two meters gave readings that were too bright in the cold. It was the batteries. They are now carried in a trouser pocket until \
+the last minute, and changed every second month.""",
+    "10-last-meeting": """\
+Last meeting
+Thirty-one people came. The year's readings fit on one page. It was decided to go on with two meters, to lend two to the next \
+valley, and to keep the ladder.""",
+}
+BROKEN = "06-allotments"  # it is cut in the middle, as by a copy that was broken off
+
 
 def main(folder: Path) -> None:
     """Write all samples into a folder."""
+    (folder / "notes").mkdir(exist_ok=True)
+    for name, note in NOTES.items():
+        data = text_pdf([note])
+        (folder / "notes" / f"{name}.pdf").write_bytes(data[:100] if name == BROKEN else data)
     text = (HERE / "night-sky.txt").read_text(encoding="utf-8")
     (folder / "night-sky-survey.pdf").write_bytes(text_pdf(text.split("\n\f\n")))
     (folder / "scanned-note.pdf").write_bytes(scan_pdf(NOTE))

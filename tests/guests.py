@@ -1,6 +1,7 @@
 """Small guests for tests, as WebAssembly text: a case fits on one screen."""
 
 import json
+from functools import cache
 
 import wasmtime
 
@@ -62,6 +63,70 @@ _ROOM = """
   (if (i32.gt_u (i32.add (i32.const {buffer}) (local.get $len)) (i32.mul (memory.size) (i32.const 65536)))
     (then (drop (memory.grow (i32.add (i32.div_u (local.get $len) (i32.const 65536)) (i32.const 1))))))
   (i32.const {buffer})"""
+
+
+@cache
+def echo() -> BlockBytes:
+    """A block that gives the commands of its input, a list, one after another; its result is the list of all events it was told.
+
+    So a test sees exactly what a block sees. It is one module for all lists, compiled once.
+    """
+    return from_wat(_ECHO, "echo.wasm")
+
+
+# The host's buffers are given one behind the other, so that the events already lie as the result needs them: only the commas
+# are written. The input lies at 1024, behind it `{"cmd":"done","result":[` and the events.
+_ECHO = r"""(module
+  (memory (export "memory") 1)
+  (data (i32.const 16) "{\"cmd\":\"done\",\"result\":[")
+  (global $at (mut i32) (i32.const 1024))    ;; where the next command is looked for
+  (global $stop (mut i32) (i32.const 1024))  ;; the end of the input, where the result starts
+  (global $end (mut i32) (i32.const 1024))   ;; the end of what is written
+  (func (export "cf_alloc") (param $len i32) (result i32)
+    (local $more i32)
+    (local.set $more (i32.sub
+      (i32.add (i32.add (global.get $end) (local.get $len)) (i32.const 1024)) (i32.mul (memory.size) (i32.const 65536))))
+    (if (i32.gt_s (local.get $more) (i32.const 0))
+      (then (drop (memory.grow (i32.add (i32.div_u (local.get $more) (i32.const 65536)) (i32.const 1))))))
+    (global.get $end))
+  (func (export "cf_init") (param $ptr i32) (param $len i32) (result i32)
+    (global.set $stop (i32.add (local.get $ptr) (local.get $len)))
+    (memory.copy (global.get $stop) (i32.const 16) (i32.const 24))
+    (global.set $end (i32.add (global.get $stop) (i32.const 24)))
+    (call $command))
+  (func (export "cf_step") (param $ptr i32) (param $len i32) (result i32)
+    (global.set $end (i32.add (local.get $ptr) (local.get $len)))
+    (i32.store8 (global.get $end) (i32.const 0x2c))
+    (global.set $end (i32.add (global.get $end) (i32.const 1)))
+    (call $command))
+  (func $command (result i32)
+    (local $byte i32) (local $depth i32) (local $quoted i32)
+    (block $no_more (loop $next
+      (br_if $no_more (i32.ge_u (global.get $at) (global.get $stop)))
+      (local.set $byte (i32.load8_u (global.get $at)))
+      (if (local.get $quoted)
+        (then
+          (if (i32.eq (local.get $byte) (i32.const 0x5c)) (then (global.set $at (i32.add (global.get $at) (i32.const 1)))))
+          (if (i32.eq (local.get $byte) (i32.const 0x22)) (then (local.set $quoted (i32.const 0)))))
+        (else
+          (if (i32.eq (local.get $byte) (i32.const 0x22)) (then (local.set $quoted (i32.const 1))))
+          (if (i32.eq (local.get $byte) (i32.const 0x7b)) (then
+            (if (i32.eqz (local.get $depth)) (then (i32.store (i32.const 0) (global.get $at))))
+            (local.set $depth (i32.add (local.get $depth) (i32.const 1)))))
+          (if (i32.eq (local.get $byte) (i32.const 0x7d)) (then
+            (local.set $depth (i32.sub (local.get $depth) (i32.const 1)))
+            (if (i32.eqz (local.get $depth)) (then
+              (global.set $at (i32.add (global.get $at) (i32.const 1)))
+              (i32.store (i32.const 4) (i32.sub (global.get $at) (i32.load (i32.const 0))))
+              (return (i32.const 0))))))))
+      (global.set $at (i32.add (global.get $at) (i32.const 1)))
+      (br $next)))
+    (if (i32.eq (i32.load8_u (i32.sub (global.get $end) (i32.const 1))) (i32.const 0x2c))
+      (then (global.set $end (i32.sub (global.get $end) (i32.const 1)))))
+    (i32.store16 (global.get $end) (i32.const 0x7d5d))
+    (i32.store (i32.const 0) (global.get $stop))
+    (i32.store (i32.const 4) (i32.sub (i32.add (global.get $end) (i32.const 2)) (global.get $stop)))
+    (i32.const 0)))"""
 
 
 def from_wat(wat: str, name: str = "test.wasm") -> BlockBytes:

@@ -24,8 +24,12 @@ from cuttlefish_abi import (
     BadJson,
     BinaryKind,
     Command,
+    Crop,
     DocumentKind,
+    DocumentText,
     Done,
+    Embed,
+    Embedded,
     Emit,
     Emitted,
     Envelope,
@@ -33,8 +37,10 @@ from cuttlefish_abi import (
     Event,
     Fail,
     ImageKind,
+    ImageOp,
     Infer,
     InferDone,
+    InferOptions,
     JobError,
     JobStatus,
     Open,
@@ -42,7 +48,10 @@ from cuttlefish_abi import (
     PageImage,
     PageImaged,
     PageText,
+    PageTextAttempted,
     PageTexted,
+    PageTextOpt,
+    Resize,
     Signature,
     Slice,
     SliceBytes,
@@ -80,6 +89,8 @@ def accepts(read: Callable[[bytes], object], data: bytes) -> bool:
 
 
 # Vectors
+
+KNOWN = "infer, embed, open, slice, slice_bytes, page_text, page_text_opt, document_text, page_image, image_op, emit, done, fail"
 
 
 @vectors("ty_parse", lambda case: case["in"])
@@ -157,7 +168,7 @@ SHOWN_ONES = "1" * 39 + "…"
         pytest.param(b'{"cmd":"OPEN","path":"a"}', 'cmd "OPEN" is unknown; did you mean "open"?', id="capitals"),
         pytest.param(
             b'{"cmd":"teleport"}',
-            'cmd "teleport" is unknown; known: infer, open, slice, slice_bytes, page_text, page_image, emit, done, fail',
+            f'cmd "teleport" is unknown; known: {KNOWN}',
             id="unknown",
         ),
         pytest.param(b'{"cmd":null}', "cmd must be text, found null", id="cmd null"),
@@ -221,7 +232,7 @@ SHOWN_ONES = "1" * 39 + "…"
         pytest.param(done("[" * 128 + "]" * 128), "nested deeper than 128 levels", id="deep"),
         pytest.param(
             b'{"cmd":"' + b"x" * 100_000 + b'"}',
-            f'cmd "{"x" * 58}… is unknown; known: infer, open, slice, slice_bytes, page_text, page_image, emit, done, fail',
+            f'cmd "{"x" * 58}… is unknown; known: {KNOWN}',
             id="a long name is cut",
         ),
         pytest.param(
@@ -447,6 +458,11 @@ def test_a_field_that_stands_twice_is_refused_in_any_order(twice: str, order: li
 
 EVENTS: list[tuple[Event, str]] = [
     (InferDone(text='é "日"\n', tokens_out=3), '{"event":"infer_done","text":"é \\"日\\"\\n","tokens_out":3}'),
+    (
+        InferDone(text="a", tokens_out=1, finish_reason="length"),
+        '{"event":"infer_done","text":"a","tokens_out":1,"finish_reason":"length"}',
+    ),
+    (Embedded(vectors=[[0.5, -1.0]]), '{"event":"embedded","vectors":[[0.5,-1.0]]}'),
     (Opened(handle=0, len=5), '{"event":"opened","handle":0,"len":5,"kind":{"kind":"text"}}'),
     (
         Opened(handle=1, len=2**64 - 1, kind=ImageKind(format="png")),
@@ -460,6 +476,13 @@ EVENTS: list[tuple[Event, str]] = [
     (Sliced(text="😀\0\x7f/", next_offset=6), '{"event":"sliced","text":"😀\\u0000\x7f/","next_offset":6}'),
     (SlicedBytes(bytes_base64="+/8=", next_offset=2), '{"event":"sliced_bytes","bytes_base64":"+/8=","next_offset":2}'),
     (PageTexted(text=""), '{"event":"page_texted","text":""}'),
+    (PageTexted(text="", images=1, coverage=0.5), '{"event":"page_texted","text":"","images":1,"coverage":0.5}'),
+    (PageTextAttempted(text="a", error=None), '{"event":"page_text_attempted","text":"a","error":null}'),
+    (PageTextAttempted(text=None, error="e"), '{"event":"page_text_attempted","text":null,"error":"e"}'),
+    (
+        PageImaged(handle=3, len=10, kind=ImageKind(format="jpeg")),
+        '{"event":"page_imaged","handle":3,"len":10,"kind":{"kind":"image","format":"jpeg"}}',
+    ),
     (PageImaged(handle=3, len=10), '{"event":"page_imaged","handle":3,"len":10}'),
     (Emitted(), '{"event":"emitted"}'),
 ]
@@ -858,11 +881,17 @@ def schema(name: str) -> Any:  # a validator; jsonschema has no types
 
 COMMANDS: list[Command] = [
     Infer(prompt="p", max_tokens=1, images=[0]),
+    Infer(prompt="p", max_tokens=1, options=InferOptions(temperature=1.5, seed=3, stop=["a"], schema={"type": "object"})),
+    Embed(texts=["a"]),
     Open(path="a"),
     Slice(handle=0, offset=0, len=2**64 - 1),
     SliceBytes(handle=2**32 - 1, offset=0, len=1),
     PageText(handle=0, page=0),
+    PageTextOpt(handle=0, page=0),
+    DocumentText(handle=0),
     PageImage(handle=0, page=0),
+    ImageOp(handle=0, op=Resize(max_width=1, max_height=2)),
+    ImageOp(handle=0, op=Crop(x=0, y=0, width=1, height=2)),
     Emit(progress=None),
     Done(result={"a": [1, 2.5]}),
     Fail(code="c", message="m"),

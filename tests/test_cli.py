@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +65,8 @@ WRONG_USE = {
     "no command": ([], "cuttlefish: the following arguments are required: COMMAND (see cuttlefish --help)"),
     "unknown command": (
         ["rnu"],
-        "cuttlefish: argument COMMAND: invalid choice: 'rnu' (choose from 'run', 'block', 'models') (see cuttlefish --help)",
+        "cuttlefish: argument COMMAND: invalid choice: 'rnu' (choose from 'run', 'check', 'graph', 'block', 'models') "
+        "(see cuttlefish --help)",
     ),
     "unknown option": (
         ["run", "BLOCK", "--input", "a=b", "--modle", "x"],
@@ -88,6 +90,20 @@ WRONG_USE = {
         ["run", "BLOCK", "--input", "a=b", "--limit", "guest.memory"],
         'cuttlefish: --limit takes NAME=VALUE, found "guest.memory"',
     ),
+    "absent pipeline": (["run", "absent.toml", "--input", "a=b"], 'cuttlefish: there is no pipeline "absent.toml"'),
+    "a name near a built-in": (
+        ["run", "sumarize", "--input", "a=b"],
+        'cuttlefish: there is no block "sumarize"; did you mean "summarize"? A file is written with its folder or its .wasm',
+    ),
+    "drawing a block's job": (
+        ["run", "summarize", "--input", "a=b", "--graph"],
+        'cuttlefish: --graph draws pipelines, and "summarize" is none',
+    ),
+    "two forms at once": (
+        ["graph", "p.toml", "--svg", "--dot"],
+        "cuttlefish: argument --dot: not allowed with argument --svg (see cuttlefish graph --help)",
+    ),
+    "checking nothing": (["check"], "cuttlefish: the following arguments are required: FILE (see cuttlefish check --help)"),
     "inspecting nothing": (["block", "inspect", "absent.wasm"], 'cuttlefish: there is no block "absent.wasm"'),
 }
 
@@ -138,7 +154,7 @@ def test_a_bug_of_ours_is_exit_code_seventy_and_leads_to_the_log(
         raise ZeroDivisionError
 
     monkeypatch.setenv("CUTTLEFISH_LOG_DIR", str(tmp_path / "log"))
-    monkeypatch.setattr("cuttlefish.host._grant", broken)
+    monkeypatch.setattr("cuttlefish.jobs.execution._grant", broken)
     assert main(["run", str(block), "--input", "path=x"]) == 70
     out, err = capfdbinary.readouterr()
     assert json.loads(out)["error"]["code"] == "internal"
@@ -181,8 +197,193 @@ def test_inspect_tells_why_a_block_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline in a folder below the current one, of real blocks; the names of its nodes are sorted against their order."""
+    (tmp_path / "flows" / "notes").mkdir(parents=True)
+    (tmp_path / "flows" / "b.wasm").write_bytes(scripted(INFER, DONE, signature="{path: text} -> {größe: number}").wasm)
+    path = tmp_path / "flows" / "two.toml"
+    path.write_text("""\
+name = "two"
+description = "Counts words, and asks."
+model = "stub:so it is"
+read = ["notes"]
+
+[nodes.words]
+block = "word-count"
+
+[nodes.ask]
+block = "b.wasm"
+model = "stub:own words of it"
+input = { path = "words.out.path" }
+""")
+    (tmp_path / "a.txt").write_text("one two\nthree\n")
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+CHECKED = """\
+flows/two.toml: well
+  name       two
+  takes      {path: text}
+  gives      {größe: number}
+  model      stub:so it is
+  may read   notes
+    1 words  word-count: {path: text} -> {chars: number, lines: number, path: text, words: number}
+    2 ask    b.wasm: {path: text} -> {größe: number}; model stub:own words of it
+"""
+
+
+def test_check_shows_what_a_pipeline_takes_and_gives_and_runs_nothing(pipeline: Path) -> None:
+    done = cuttlefish("check", "flows/two.toml")
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, CHECKED, b"")
+
+
+WRONG = """\
+name = "wrong"
+read = ["absent"]
+
+[nodes.a]
+block = "word-cuont"
+
+[nodes.b]
+block = "word-count"
+input = "a.out"
+on_error = "kep"
+"""
+
+
+def test_check_tells_every_problem_of_every_file_by_its_line(pipeline: Path) -> None:
+    (pipeline.parent / "wrong.toml").write_text(WRONG.replace('on_error = "kep"\n', ""))
+    done = cuttlefish("check", "flows/wrong.toml", "flows/two.toml", "absent.toml", "flows/b.wasm")
+    assert done.returncode == 2
+    wrong, well, *others = done.stdout.decode().split("\n\n")
+    assert wrong.splitlines() == [
+        'flows/wrong.toml:2: read grants "absent", which does not exist',
+        'flows/wrong.toml:5: node "a": there is no block "word-cuont"; did you mean "word-count"? '
+        "A file is written with its folder or its .wasm (not_found)",
+    ]
+    assert well + "\n" == CHECKED
+    assert others == [
+        "absent.toml: cannot be read: no such file or directory",
+        "flows/b.wasm: is no pipeline: a pipeline's file is called NAME.toml\n",
+    ]
+
+
+def test_check_as_json_is_one_document(pipeline: Path) -> None:
+    (pipeline.parent / "wrong.toml").write_text(WRONG)
+    done = cuttlefish("check", "--json", "flows/two.toml", "flows/wrong.toml")
+    assert done.returncode == 2
+    report = json.loads(done.stdout)
+    assert report["ok"] is False
+    well, wrong = report["files"]
+    assert wrong == {
+        "file": "flows/wrong.toml",
+        "ok": False,
+        "problems": wrong["problems"],
+    }
+    assert {"file", "line", "message", "warning"} == set(wrong["problems"][0])
+    assert (wrong["problems"][0]["line"], wrong["problems"][0]["warning"]) == (10, False)
+    nodes = well.pop("nodes")
+    assert well == {
+        "file": "flows/two.toml",
+        "ok": True,
+        "problems": [],
+        "name": "two",
+        "description": "Counts words, and asks.",
+        "input": "{path: text}",
+        "result": "{größe: number}",
+        "model": "stub:so it is",
+        "data_policy": "local_only",
+        "read": ["notes"],
+    }
+    assert [(node["name"], node["model"], node["after"]) for node in nodes] == [
+        ("words", "stub:so it is", []),
+        ("ask", "stub:own words of it", ["words"]),
+    ]
+    assert nodes[1]["output"] == "{größe: number}"
+
+
+def test_warnings_alone_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("j.wasm").write_bytes(scripted(DONE).wasm)
+    Path("w.toml").write_text('name = "w"\n[nodes.a]\nblock = "j.wasm"\n[nodes.b]\nblock = "j.wasm"\ninput = "a.out"\n')
+    done = cuttlefish("check", "w.toml")
+    assert done.returncode == 0
+    warning, well, *_ = done.stdout.decode().splitlines()
+    assert warning.startswith("w.toml:6: warning: ")
+    assert well == "w.toml: well"
+    drawn = cuttlefish("graph", "w.toml")
+    assert (drawn.returncode, drawn.stderr.decode()) == (0, warning + "\n")
+
+
+def test_a_pipeline_runs_with_paths_of_the_input_from_the_current_folder(pipeline: Path) -> None:
+    """Its grants start at its file, so that the input's folder must be granted on the command line."""
+    denied = cuttlefish("run", "flows/two.toml", "--input", "path=a.txt")
+    assert denied.returncode == 1
+    assert json.loads(denied.stdout)["error"]["code"] == "capability_denied"
+    done = cuttlefish("run", "flows/two.toml", "--input", "path=a.txt", "--read", ".")
+    assert (done.returncode, done.stderr) == (0, b"")
+    envelope = json.loads(done.stdout)
+    assert envelope["result"] == {"größe": 3}
+    assert envelope["usage"]["tokens_out"] == 4, "the node's own model is asked"
+
+
+def test_run_draws_the_pipeline_with_times_and_tokens_at_the_end(pipeline: Path) -> None:
+    done = cuttlefish("run", "flows/two.toml", "--input", "path=a.txt", "--read", ".", "--graph")
+    assert done.returncode == 0
+    lines = re.sub(r"in [\d.]+ m?s", "in SOME TIME", done.stderr.decode())
+    assert lines == (
+        "two: {path: text} → {größe: number}\n"
+        "input\n"
+        "└─ {path: text} → words  [word-count, finished in SOME TIME]\n"
+        "   └─ path: text → ask  [b.wasm, finished in SOME TIME, 1 → 4 tokens]\n"
+        "      └─ {größe: number} → result\n"
+    )
+    failed = cuttlefish("run", "flows/two.toml", "--input", "path=a.txt", "--graph")
+    assert failed.returncode == 1
+    assert re.search(r"→ words  \[word-count, failed after .*\n.*→ ask  \[b.wasm, not run\]", failed.stderr.decode())
+    (pipeline.parent / "wrong.toml").write_text(WRONG)
+    wrong = cuttlefish("run", "flows/wrong.toml", "--input", "path=a.txt", "--graph")
+    assert (wrong.returncode, wrong.stderr) == (1, b""), "the Envelope says what is wrong; there is nothing to draw"
+    assert "flows/wrong.toml:10: " in json.loads(wrong.stdout)["error"]["message"]
+
+
+def test_a_block_that_comes_with_cuttlefish_runs_by_its_name(pipeline: Path) -> None:
+    done = cuttlefish("run", "word-count", "--input", "path=a.txt", "--read", ".")
+    assert json.loads(done.stdout)["result"] == {"path": "a.txt", "lines": 2, "words": 3, "chars": 14}
+
+
+def test_graph_writes_each_form_and_refuses_what_is_wrong(pipeline: Path) -> None:
+    starts = {"": "two: {path: text} → ", "--text": "two: ", "--mermaid": "flowchart TD\n", "--dot": "digraph ", "--svg": "<svg "}
+    for form, start in starts.items():
+        done = cuttlefish("graph", "flows/two.toml", *form.split())
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode().startswith(start)
+    (pipeline.parent / "wrong.toml").write_text(WRONG)
+    done = cuttlefish("graph", "flows/wrong.toml", "--svg")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().startswith("flows/wrong.toml:10: ")
+
+
+def test_what_is_drawn_is_utf8_in_any_locale_and_for_a_reader_that_is_gone(pipeline: Path) -> None:
+    told = subprocess.run(
+        [*COMMAND, "graph", "flows/two.toml"], capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"}, timeout=120
+    )
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert "└─ {größe: number} → result".encode() in told.stdout
+    reading, writing = os.pipe()
+    os.close(reading)
+    for words in (["graph", "flows/two.toml"], ["check", "flows/two.toml"], ["block", "list"]):
+        done = subprocess.run([*COMMAND, *words], stdout=writing, stderr=subprocess.PIPE, timeout=120)
+        assert (done.returncode, done.stderr) == (1, b"")
+    os.close(writing)
+
+
 def test_help_is_there_for_every_command_and_imports_next_to_nothing() -> None:
-    for arguments in ([], ["run"], ["block"], ["block", "inspect"], ["models"], ["models", "pull"], ["models", "list"]):
+    commands = ["", "run", "check", "graph", "block", "models", "models pull", "models list"]
+    commands += [f"block {action}" for action in ("inspect", "add", "list", "show", "rm")]
+    for arguments in map(str.split, commands):
         assert cuttlefish(*arguments, "--help").stdout.startswith(b"usage: cuttlefish")
     script = """
 import sys
@@ -200,3 +401,25 @@ def test_the_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
     assert cuttlefish("--version").stdout.decode() == f"cuttlefish {version('cuttlefish')}\n"
+
+
+@pytest.mark.usefixtures("models_folder")
+def test_a_model_is_shown_with_its_licence_and_where_it_comes_from() -> None:
+    shown = json.loads(cuttlefish("models", "show", "smollm2", "--json").stdout)
+    assert shown["installed"] is True
+    assert shown["licence"] == "Apache-2.0"
+    assert Path(shown["licence_file"]).is_file()
+    assert (shown["context_tokens"], len(shown["sha256"])) == (8192, 64)
+    rows = json.loads(cuttlefish("models", "list", "--json").stdout)
+    assert {row["name"] for row in rows} >= {"smollm2"}
+    assert b"licence:        Apache-2.0\n" in cuttlefish("models", "show", "smollm2").stdout
+
+
+def test_a_model_that_is_not_there_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTTLEFISH_MODELS", str(tmp_path))
+    removed = cuttlefish("models", "rm", "smollm2")
+    assert removed.returncode == 1
+    assert removed.stderr.decode() == 'cuttlefish: model "smollm2" is not in the models folder, so there is nothing to remove\n'
+    assert cuttlefish("models", "show", "smolm").returncode == 2
+    pulled = cuttlefish("models", "pull", "smolm")
+    assert pulled.stderr.decode() == 'cuttlefish: there is no model "smolm" to pull; there is: smollm2\n'

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from odd_files import deflated, opened, pages_pdf, slow_pdf, stream, written
+from odd.writer import deflated, opened, pages_pdf, slow_pdf, stream, written
 from PIL import Image
 
 from cuttlefish.errors import BadCommand, DocumentInvalid
@@ -96,7 +96,9 @@ endcmap end"""
 async def test_a_scan_has_no_text_layer_and_a_page_of_punctuation_neither(workers: DocumentWorkers, files: ExitStack) -> None:
     scan = files.enter_context(opened((EXAMPLES / "scanned-note.pdf").read_bytes()))
     assert await workers.open_document(scan, LIMITS) == DocumentFacts(pages=1, has_text_layer=False)
-    assert await workers.page_text(scan, 0, LIMITS) == PageText("")
+    page = await workers.page_text(scan, 0, LIMITS)
+    assert (page.text, page.images) == ("", 1)
+    assert page.coverage > 0.9
     dots = files.enter_context(opened(pages_pdf(written(". . ."), written("--"))))
     assert await workers.open_document(dots, LIMITS) == DocumentFacts(pages=2, has_text_layer=False)
 
@@ -227,14 +229,16 @@ async def test_documents_read_at_once_do_not_mix(files: ExitStack) -> None:
     read: list[tuple[int, int, str]] = []
 
     async def walk(workers: DocumentWorkers, document: int) -> None:
-        for _ in range(6):
+        for _ in range(100):
             for page in range(5):
                 read.append((document, page, (await workers.page_text(sources[document], page, LIMITS)).text))
+            whole = "\n\n".join(f"document {document} page {page}" for page in range(5))
+            assert await workers.document_text(sources[document], LIMITS) == whole
 
     async with open_document_workers(2) as workers, trio.open_nursery() as nursery:
         for document in range(3):
             nursery.start_soon(walk, workers, document)
-    assert len(read) == 90
+    assert len(read) == 1500
     assert all(text == f"document {document} page {page}" for document, page, text in read)
 
 
@@ -257,8 +261,10 @@ async def test_two_documents_stay_open_in_two_workers(workers: DocumentWorkers, 
     for page in (0, 1):
         assert await workers.page_text(one, page, LIMITS) == PageText("one")
         assert await workers.page_text(two, page, LIMITS) == PageText("two")
-    assert sorted(str(worker.document) for worker in workers._all) == sorted(str((s.device, s.inode, s.size)) for s in (one, two))
-    assert [worker.documents for worker in workers._all] == [1, 1]
+    assert sorted(str(worker.document) for worker in workers._pool.workers) == sorted(
+        str((s.device, s.inode, s.size)) for s in (one, two)
+    )
+    assert [worker.documents for worker in workers._pool.workers] == [1, 1]
 
 
 async def test_an_image_does_not_take_the_document_from_its_worker(workers: DocumentWorkers, files: ExitStack) -> None:
@@ -266,7 +272,7 @@ async def test_an_image_does_not_take_the_document_from_its_worker(workers: Docu
     picture = (await workers.page_image(source, 0, LIMITS)).data
     await workers.prepare_image(picture, LIMITS)
     await workers.page_text(source, 0, LIMITS)
-    assert sorted(worker.documents for worker in workers._all) == [0, 1]
+    assert sorted(worker.documents for worker in workers._pool.workers) == [0, 1]
 
 
 async def test_closing_at_any_moment_of_a_start_leaves_no_process(files: ExitStack) -> None:
@@ -317,11 +323,11 @@ async def test_cancelling_a_long_page_returns_at_once_and_ends_its_process(worke
     slow, source = (files.enter_context(opened(data)) for data in (slow_pdf(), pages_pdf(written("x"))))
     await workers.page_text(source, 0, LIMITS)
     busy = descendants()
-    (quiet,) = workers._all
+    (quiet,) = workers._pool.workers
     async with trio.open_nursery() as nursery:
         nursery.start_soon(workers.page_text, slow, 0, LIMITS)
         await until(lambda: any(memory_kib(process) > 150_000 for process in descendants() - busy))  # it is inside PDFium
-        (victim,) = workers._all - {quiet}
+        (victim,) = workers._pool.workers - {quiet}
         before = trio.current_time()
         nursery.cancel_scope.cancel()
     assert trio.current_time() - before < 0.5
@@ -352,7 +358,7 @@ async def test_workers_end_with_a_host_that_is_killed(tmp_path: Path) -> None:
     """The kernel tells them (Linux); the closed connection does elsewhere."""
     (tmp_path / "x.pdf").write_bytes(pages_pdf(deflated(b"BT /F1 12 Tf 10 10 Td " + b"(a) Tj " * 3_000_000 + b" ET")))
     program = """
-import os, subprocess, sys, trio
+import os, sys, trio
 from cuttlefish.limits import Limits
 from cuttlefish.media.documents import DocumentSource, open_document_workers
 async def main():
@@ -361,9 +367,9 @@ async def main():
     source = DocumentSource(fd, status.st_dev, status.st_ino, status.st_size, "x.pdf")
     async with open_document_workers(1) as workers, trio.open_nursery() as nursery:
         nursery.start_soon(workers.page_text, source, 0, Limits())
-        while not workers._all:
+        while not any(worker.document for worker in workers._pool.workers):  # one that is ready
             await trio.sleep(0.01)
-        print(*[worker.process.pid for worker in workers._all], flush=True)
+        print(*[worker.process.pid for worker in workers._pool.workers], flush=True)
         await trio.sleep_forever()
 trio.run(main)
 """
@@ -373,24 +379,30 @@ trio.run(main)
     ) as host:
         assert host.stdout is not None
         worker = int(await trio.to_thread.run_sync(host.stdout.readline))
+        if sys.platform == "linux":
+            os.kill(worker, signal.SIGSTOP)  # so that it can end by the kernel's signal only
         host.kill()
 
     def is_gone() -> bool:
         state = subprocess.run(["ps", "-o", "stat=", "-p", str(worker)], capture_output=True, text=True, check=False).stdout.strip()
         return state == "" or state.startswith("Z")  # a zombie waits for an init that a container may not have
 
-    await until(is_gone)
+    try:
+        await until(is_gone)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 async def test_a_worker_imports_neither_the_host_nor_its_libraries() -> None:
     program = """
 import sys
-import cuttlefish.media.documents as documents
-code = documents.BOOTSTRAP.replace("main(fd, memory, parent)", "import cuttlefish.media.images; print(*sys.modules)")
+import cuttlefish.media.worker_process as worker_process
+code = worker_process.BOOTSTRAP.replace("main(fd, memory, parent)", "import cuttlefish.media.images; print(*sys.modules)")
 import json, subprocess
-media = documents.Path(documents.__file__).parent
+media = worker_process.Path(worker_process.__file__).parent
 packages = [["cuttlefish", str(media.parent)], ["cuttlefish.media", str(media)]]
-arguments = json.dumps([0, 0, 0, packages, documents._site_folders()])
+arguments = json.dumps([0, 0, 0, packages, worker_process.site_folders()])
 subprocess.run([sys.executable, "-I", "-c", code, arguments], check=True, env={})
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -405,8 +417,8 @@ subprocess.run([sys.executable, "-I", "-c", code, arguments], check=True, env={}
 
 def test_the_samples_are_what_their_script_writes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(EXAMPLES / "make_samples.py"), str(tmp_path)], check=True)
-    written_now = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(written_now) == {path.name for path in EXAMPLES.glob("*.pdf")}
+    written_now = {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*.pdf")}
+    assert set(written_now) == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.pdf")}
     for name, data in written_now.items():
         assert data == (EXAMPLES / name).read_bytes(), name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cuttlefish.errors import BadCommand, CapabilityDenied, CuttlefishError, DocumentInvalid, LimitExceeded
+from cuttlefish.errors import BadCommand, CapabilityDenied, CuttlefishError, DocumentInvalid, LimitExceeded, Unsupported
 from cuttlefish.limits import Limits
 from cuttlefish.media.capabilities import Capabilities
 from cuttlefish.media.handles import HandleTable, HeldFile, HeldPicture, UnreadDocument
@@ -139,14 +139,10 @@ def test_an_image_file_is_read_whole(table: HandleTable) -> None:
         ("slice", "a.png", 'slice: handle 0 ("a.png") is an image; show it to the model with infer'),
         ("page_text", "a.txt", 'page_text: handle 0 ("a.txt") is a text; read it with slice'),
         ("page_text", "a.bin", 'page_text: handle 0 ("a.bin") is a binary file; read it with slice_bytes'),
-        ("page_text", "a.svg", 'page_text: handle 0 ("a.svg") is a text; read it with slice'),
-        ("infer", "a.pdf", 'infer: handle 0 ("a.pdf") is a document; use page_text'),
+        ("page_text", "a.svg", 'page_text: handle 0 ("a.svg") is a binary file; read it with slice_bytes'),
+        ("infer", "a.pdf", 'infer: handle 0 ("a.pdf") is a document; make a picture of a page with page_image'),
         ("infer", "a.txt", 'infer: handle 0 ("a.txt") is a text; read it with slice'),
-        (
-            "infer",
-            "a.svg",
-            'infer: handle 0 ("a.svg") is SVG, a kind of image that this host cannot read; convert it to PNG or JPEG',
-        ),
+        ("infer", "a.bin", 'infer: handle 0 ("a.bin") is a binary file; read it with slice_bytes'),
     ],
     ids=lambda value: value if len(value) < 12 else "",
 )
@@ -159,6 +155,25 @@ def test_a_handle_of_the_wrong_kind_is_told_the_right_command(table: HandleTable
     }
     failure = refusal(actions[command])
     assert (type(failure), failure.message) == (BadCommand, message)
+
+
+@pytest.mark.parametrize("command", ["infer", "image_op"])
+def test_an_image_of_a_kind_that_cannot_be_read_hears_its_name_and_what_to_do(table: HandleTable, command: str) -> None:
+    handle = handle_of(table, "a.svg")
+    assert table.kind_of(handle) == "binary"
+    failure = refusal(lambda: table.get_image(handle, command))
+    assert (type(failure), failure.message) == (
+        Unsupported,
+        f'{command}: handle 0 ("a.svg") is SVG, a kind of image that this host cannot read; convert it to PNG or JPEG',
+    )
+
+
+def test_a_tiff_is_looked_at_by_a_worker_before_it_gets_its_handle(table: HandleTable, tmp_path: Path) -> None:
+    (tmp_path / "a.tiff").write_bytes(b"II*\0\x08\0\0\0" + bytes(20))
+    unread = table.open("a.tiff")
+    assert isinstance(unread, UnreadDocument)
+    handle = table.add(unread.file, ImageKind(format="tiff"))
+    assert table.get_image(handle).kind == ImageKind(format="tiff")
 
 
 def test_a_rendered_page_is_not_sliced(table: HandleTable) -> None:
@@ -230,7 +245,7 @@ def test_rendered_pages_are_limited_one_by_one_and_together(capabilities: Capabi
         failure = refusal(lambda: table.add_image(b"x", "png", "page 5"))
         assert (failure.code, failure.message) == (
             "limit_exceeded",
-            "image.bytes is 100 bytes; a block run may keep 4 times that in rendered pages, and page 5 would make it 401",
+            "image.bytes is 100 bytes; a block run may keep 4 times that in pictures, and page 5 would make it 401",
         )
         assert table.add_image(b"", "png") == 4, "a refused picture used up a number"
 

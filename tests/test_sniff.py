@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuttlefish.media.sniff import HEAD_BYTES, SniffedKind, named_format, sniff
+from cuttlefish.media.sniff import HEAD_BYTES, NAMED_FORMATS, SniffedKind, named_format, sniff
 
 VECTORS = [json.loads(line) for line in (Path(__file__).parent.parent / "abi/vectors/sniff.jsonl").read_text().splitlines()]
 TEXT, BINARY, DOCUMENT = SniffedKind("text"), SniffedKind("binary"), SniffedKind("document")
@@ -90,7 +90,15 @@ def test_any_bytes_have_a_kind(data: bytes) -> None:
         (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "HEIC"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'>", "SVG"),
         (b"\xef\xbb\xbf<?xml version='1.0'?>\n<!-- a drawing -->\n<svg\n", "SVG"),
+        (b"<!DOCTYPE svg PUBLIC '-//W3C//DTD SVG 1.1//EN' [\n<!ENTITY a 'b>'>\n]>\n<svg>", "SVG"),
+        (b"<!-- one --><!-- two --><s:svg xmlns:s='http://www.w3.org/2000/svg'/>", "SVG"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n", "EPS"),
+        (b"\xff\x0a" + bytes(9), "JPEG XL"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
+        (b"\1\0\0\0" + bytes(36) + b" EMF", "EMF"),
+        (bytes(128) + b"DICM", "DICOM"),
+        (b"AT&TFORM\0\0\1\0DJVMDIRM", "DjVu"),
+        (b"gimp xcf v011\0", "XCF"),
         (b"\xc5\xd0\xd3\xc6\x1e\0\0\0", "EPS"),
         (b"8BPS\0\1" + bytes(6), "PSD"),
         (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
@@ -102,9 +110,30 @@ def test_any_bytes_have_a_kind(data: bytes) -> None:
         (b"", None),
     ],
 )
-def test_images_that_cannot_be_read_are_still_named(head: bytes, name: str | None) -> None:
+def test_images_that_cannot_be_read_are_binary_and_still_named(head: bytes, name: str | None) -> None:
     assert named_format(head) == name
-    assert sniff(head, len(head)).kind in ("text", "binary")
+    if name is not None:
+        assert name in NAMED_FORMATS
+        assert sniff(head, len(head)) == BINARY
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"<!DOCTYPE html>\n<html><body><svg width='9'/></body></html>",
+        b"<html><svg></svg></html>",
+        b"<?xml version='1.0'?>\n<book>about <svg></book>",
+        b"<!-- a comment without an end <svg>",
+        b"<svgs>",
+        b"<",
+        b"DICM" * 40,
+        b"AT&TFORM is a word",
+        b"gimp xcf is a format",
+    ],
+)
+def test_a_text_that_only_speaks_of_an_image_stays_a_text(text: bytes) -> None:
+    assert named_format(text) is None
+    assert sniff(text, len(text)) == TEXT
 
 
 def test_a_picture_container_is_avif_only_when_it_says_so() -> None:

@@ -4,24 +4,33 @@ from cuttlefish_abi.base import U32, U64, Message
 from cuttlefish_abi.codes import ErrorCode
 from cuttlefish_abi.commands import (
     Command,
+    Crop,
+    DocumentText,
     Done,
+    Embed,
     Emit,
     Fail,
+    ImageOp,
     Infer,
+    InferOptions,
     Open,
     PageImage,
     PageText,
+    PageTextOpt,
+    Resize,
     Slice,
     SliceBytes,
     decode_command,
 )
 from cuttlefish_abi.envelope import FINAL_STATUSES, Envelope, JobError, JobStatus, Usage
 from cuttlefish_abi.events import (
+    Embedded,
     Emitted,
     Event,
     InferDone,
     Opened,
     PageImaged,
+    PageTextAttempted,
     PageTexted,
     Sliced,
     SlicedBytes,
@@ -29,12 +38,13 @@ from cuttlefish_abi.events import (
     encode_event,
 )
 from cuttlefish_abi.media import BinaryKind, DocumentKind, ImageKind, MediaKind, TextKind
-from cuttlefish_abi.strict_json import BadJson, parse_json
+from cuttlefish_abi.strict_json import MAX_JSON_DEPTH, BadJson, TooDeep, parse_json
 from cuttlefish_abi.tokens import TokenAction
 from cuttlefish_abi.types import MAX_TYPE_CHARS, MAX_TYPE_DEPTH, Signature, Ty, TyError, decode_signature
 
 __all__ = [
     "FINAL_STATUSES",
+    "MAX_JSON_DEPTH",
     "MAX_TYPE_CHARS",
     "MAX_TYPE_DEPTH",
     "U32",
@@ -42,8 +52,12 @@ __all__ = [
     "BadJson",
     "BinaryKind",
     "Command",
+    "Crop",
     "DocumentKind",
+    "DocumentText",
     "Done",
+    "Embed",
+    "Embedded",
     "Emit",
     "Emitted",
     "Envelope",
@@ -51,8 +65,10 @@ __all__ = [
     "Event",
     "Fail",
     "ImageKind",
+    "ImageOp",
     "Infer",
     "InferDone",
+    "InferOptions",
     "JobError",
     "JobStatus",
     "MediaKind",
@@ -62,7 +78,10 @@ __all__ = [
     "PageImage",
     "PageImaged",
     "PageText",
+    "PageTextAttempted",
+    "PageTextOpt",
     "PageTexted",
+    "Resize",
     "Signature",
     "Slice",
     "SliceBytes",
@@ -70,6 +89,7 @@ __all__ = [
     "SlicedBytes",
     "TextKind",
     "TokenAction",
+    "TooDeep",
     "Ty",
     "TyError",
     "Usage",

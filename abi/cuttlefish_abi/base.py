@@ -2,11 +2,13 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-__all__ = ["CONTRACT", "U32", "U64", "Message"]
+__all__ = ["CONTRACT", "U32", "U64", "Message", "OptionalObject", "OptionalU32", "PositiveU32", "absent_unless_known"]
 
 U32 = Annotated[int, Field(ge=0, lt=2**32)]
+PositiveU32 = Annotated[int, Field(ge=1, lt=2**32)]
 U64 = Annotated[int, Field(ge=0, lt=2**64)]
 
 
@@ -35,3 +37,19 @@ class Message(BaseModel):
 
     holds_any_json: ClassVar[bool] = False
     """Whether a field takes JSON of any form, which pydantic reads less strictly than its own types."""
+
+
+def _refuse_null(value: object) -> object:
+    if value is None:
+        raise PydanticCustomError("null", "null where the field may only be left out")
+    return value
+
+
+OptionalU32 = Annotated[U32 | None, BeforeValidator(_refuse_null, json_schema_input_type=U32)]
+"""None where it was left out; `null` on the wire is refused, as everywhere in the contract."""
+OptionalObject = Annotated[dict[str, Any] | None, BeforeValidator(_refuse_null, json_schema_input_type=dict[str, Any])]
+
+
+def absent_unless_known() -> Any:
+    """A field that is left out, not null, where its value is not known. `Any`, because pydantic's fields are declared so."""
+    return Field(default=None, exclude_if=lambda value: value is None)

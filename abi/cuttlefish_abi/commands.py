@@ -4,22 +4,42 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from cuttlefish_abi.base import U32, U64, Message
+from cuttlefish_abi.base import U32, U64, Message, OptionalObject, OptionalU32, PositiveU32, absent_unless_known
 from cuttlefish_abi.strict_json import read_message
 
 __all__ = [
     "Command",
+    "Crop",
+    "DocumentText",
     "Done",
+    "Embed",
     "Emit",
     "Fail",
+    "ImageOp",
     "Infer",
+    "InferOptions",
     "Open",
     "PageImage",
     "PageText",
+    "PageTextOpt",
+    "Resize",
     "Slice",
     "SliceBytes",
     "decode_command",
 ]
+
+
+class InferOptions(Message):
+    """How the model chooses its words. What is left out is as the model has it, and `temperature` is 0."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """0 takes the likeliest token each time."""
+    seed: OptionalU32 = absent_unless_known()
+    """Makes a choice above temperature 0 repeatable."""
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(default=[], max_length=16)
+    """The reply ends before the first of these texts."""
+    json_schema: OptionalObject = Field(default=None, alias="schema", exclude_if=lambda value: value is None)
+    """The reply is JSON that fits this schema, or the command fails."""
 
 
 class Infer(Message):
@@ -29,6 +49,14 @@ class Infer(Message):
     prompt: str
     max_tokens: U32
     images: list[U32] = Field(default=[])
+    options: InferOptions = InferOptions()
+
+
+class Embed(Message):
+    """Turn texts into vectors, by the job's embedding model. Answered by `embedded`."""
+
+    cmd: Literal["embed"] = "embed"
+    texts: list[str]
 
 
 class Open(Message):
@@ -72,6 +100,49 @@ class PageImage(Message):
     page: U32
 
 
+class DocumentText(Message):
+    """The text of all pages of a document in one. Answered by `page_texted`."""
+
+    cmd: Literal["document_text"] = "document_text"
+    handle: U32
+
+
+class PageTextOpt(Message):
+    """The text of a page, or the reason why there is none: one bad page need not end the job. Answered by
+    `page_text_attempted`. A handle that is no document's still ends the job.
+    """
+
+    cmd: Literal["page_text_opt"] = "page_text_opt"
+    handle: U32
+    page: U32
+
+
+class Resize(Message):
+    """Make an image fit into a box. Keeps its proportions, and never enlarges."""
+
+    op: Literal["resize"] = "resize"
+    max_width: PositiveU32
+    max_height: PositiveU32
+
+
+class Crop(Message):
+    """Cut a rectangle out of an image. It must lie wholly inside."""
+
+    op: Literal["crop"] = "crop"
+    x: U32
+    y: U32
+    width: PositiveU32
+    height: PositiveU32
+
+
+class ImageOp(Message):
+    """Make a changed copy of an image, as a new handle. Answered by `page_imaged`."""
+
+    cmd: Literal["image_op"] = "image_op"
+    handle: U32
+    op: Annotated[Resize | Crop, Field(discriminator="op")]
+
+
 class Emit(Message):
     """Tell whoever watches how far the block is. Answered by `emitted`."""
 
@@ -99,7 +170,7 @@ class Fail(Message):
 
 
 Command = Annotated[
-    Infer | Open | Slice | SliceBytes | PageText | PageImage | Emit | Done | Fail,
+    Infer | Embed | Open | Slice | SliceBytes | PageText | PageTextOpt | DocumentText | PageImage | ImageOp | Emit | Done | Fail,
     Field(discriminator="cmd"),
 ]
 

@@ -4,16 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from cuttlefish_abi.base import U32, U64, Message
-from cuttlefish_abi.media import MediaKind, TextKind
+from cuttlefish_abi.base import U32, U64, Message, absent_unless_known
+from cuttlefish_abi.media import ImageKind, MediaKind, TextKind
 from cuttlefish_abi.strict_json import read_message
 
 __all__ = [
+    "Embedded",
     "Emitted",
     "Event",
     "InferDone",
     "Opened",
     "PageImaged",
+    "PageTextAttempted",
     "PageTexted",
     "Sliced",
     "SlicedBytes",
@@ -28,6 +30,15 @@ class InferDone(Message):
     event: Literal["infer_done"] = "infer_done"
     text: str
     tokens_out: U32
+    finish_reason: Literal["stop", "length", "stopped_by_block"] | None = absent_unless_known()
+    """Who ended it: the model, `max_tokens` (the reply is cut short), or `cf_on_token`."""
+
+
+class Embedded(Message):
+    """One vector for each text, in order, all of one length."""
+
+    event: Literal["embedded"] = "embedded"
+    vectors: list[list[float]]
 
 
 class Opened(Message):
@@ -56,18 +67,31 @@ class SlicedBytes(Message):
 
 
 class PageTexted(Message):
-    """A page's text; empty where the page has none."""
+    """A page's text; empty where the page has none. For a single page, `images` and `coverage` tell a scan from an empty page:
+    how many images lie on it, and which part of its area they cover, from 0 to 1.
+    """
 
     event: Literal["page_texted"] = "page_texted"
     text: str
+    images: U32 | None = absent_unless_known()
+    coverage: Annotated[float, Field(ge=0, le=1)] | None = absent_unless_known()
+
+
+class PageTextAttempted(Message):
+    """A page's text, or the reason why it cannot be read: one of the two is null."""
+
+    event: Literal["page_text_attempted"] = "page_text_attempted"
+    text: str | None
+    error: str | None
 
 
 class PageImaged(Message):
-    """A page's picture as a new handle, of `len` bytes."""
+    """A picture as a new handle, of `len` bytes, and its kind, which names the format."""
 
     event: Literal["page_imaged"] = "page_imaged"
     handle: U32
     len: U64
+    kind: ImageKind | None = absent_unless_known()
 
 
 class Emitted(Message):
@@ -77,7 +101,7 @@ class Emitted(Message):
 
 
 Event = Annotated[
-    InferDone | Opened | Sliced | SlicedBytes | PageTexted | PageImaged | Emitted,
+    InferDone | Embedded | Opened | Sliced | SlicedBytes | PageTexted | PageTextAttempted | PageImaged | Emitted,
     Field(discriminator="event"),
 ]
 

@@ -7,6 +7,9 @@
 const std = @import("std");
 const cuttlefish = @import("cuttlefish");
 
+const hasWords = cuttlefish.utf8.hasWords;
+const trimmed = cuttlefish.utf8.trimmed;
+
 // Sizes, in tokens of a small model with a context of 2,048. A part is about 3,600 bytes of English
 // or 1,400 of Chinese. Measured with SmolLM2's vocabulary, which knows English and little else, whole
 // prompts take 800 tokens (English), 1,500 (columns of numbers) and, of the languages tried, at most
@@ -307,7 +310,7 @@ fn prefixWithin(text: []const u8, tokens: usize) usize {
     var thirds: usize = 0;
     var character_start: usize = 0;
     for (text, 0..) |byte, index| {
-        if (byte & 0b1100_0000 != 0b1000_0000) character_start = index;
+        if (cuttlefish.utf8.startsCharacter(byte)) character_start = index;
         thirds += meter.thirds(byte);
         if (thirds > 3 * tokens) return character_start;
     }
@@ -323,34 +326,6 @@ fn lastWordEnd(text: []const u8, limit: usize) usize {
         if (std.ascii.isWhitespace(text[end - 1])) return end;
     }
     return limit;
-}
-
-fn trimmed(text: []const u8) []const u8 {
-    return std.mem.trim(u8, text, &std.ascii.whitespace);
-}
-
-/// Whether a text says anything: it has a letter or digit of any script.
-fn hasWords(text: []const u8) bool {
-    var characters = std.unicode.Utf8View.initUnchecked(text).iterator();
-    while (characters.nextCodepoint()) |character| {
-        if (character < 0x80) {
-            if (std.ascii.isAlphanumeric(@intCast(character))) return true;
-        } else if (!isWordless(character)) return true;
-    }
-    return false;
-}
-
-/// Spaces, signs and marks beyond ASCII that a page without words may still hold.
-fn isWordless(character: u21) bool {
-    return switch (character) {
-        0x80...0xA9, 0xAB...0xB4, 0xB6...0xB9, 0xBB...0xBF, 0xD7, 0xF7 => true, // Latin-1 controls and signs
-        0x1680, 0x2000...0x206F => true, // spaces and general punctuation
-        0x2190...0x2BFF => true, // arrows, boxes, shapes, bullets
-        0x3000...0x3004, 0x3008...0x3020 => true, // spaces and brackets of East Asian scripts
-        0xE000...0xF8FF => true, // private use: what a PDF font without names leaves behind
-        0xFEFF, 0xFFFC, 0xFFFD => true, // byte order mark and replacements
-        else => false,
-    };
 }
 
 comptime {

@@ -84,17 +84,13 @@ const WordCount = struct {
     fn count(self: *WordCount, text: []const u8) void {
         for (text) |byte| {
             if (byte == '\n') self.lines += 1;
-            if (startsCharacter(byte)) self.chars += 1;
+            if (cuttlefish.utf8.startsCharacter(byte)) self.chars += 1;
             const inside_word = !isWhiteSpace(byte);
             if (inside_word and !self.inside_word) self.words += 1;
             self.inside_word = inside_word;
         }
     }
 };
-
-fn startsCharacter(byte: u8) bool {
-    return byte & 0b1100_0000 != 0b1000_0000;
-}
 
 /// What Python's `bytes.split()` splits at: space, and tab to carriage return.
 fn isWhiteSpace(byte: u8) bool {

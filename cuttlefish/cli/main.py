@@ -15,6 +15,12 @@ from cuttlefish.cli.exits import BUG, CANCELLED, FAILED, USAGE, UsageError
 __all__ = ["main"]
 
 RUN_EPILOG = """\
+what is run:
+  digest.toml                           a pipeline; `cuttlefish check` shows what it takes
+  blocks/own.wasm                       a block's file
+  own, own@1.2                          a block of the catalogue (cuttlefish block list), the newest or one version
+  summarize                             a block that comes with cuttlefish, unless the catalogue has one of that name
+
 input:
   --input '{"path": "report.pdf"}'      any JSON value
   --input path=report.pdf count:=3      NAME=TEXT and NAME:=JSON make a record
@@ -25,7 +31,23 @@ models:
   stub:TEXT                               answers TEXT to every prompt, for trying things out
 
 The Envelope is written to standard output as JSON; progress and the model's words to standard error when that is a terminal.
-Ctrl-C cancels the job and still writes the Envelope. Exit codes: 0 completed, 1 failed, 2 wrong use, 70 a bug, 130 cancelled.
+Paths in the input start at the current folder. Ctrl-C cancels the job and still writes the Envelope. Exit codes: 0 completed,
+1 failed, 2 wrong use, 70 a bug, 130 cancelled.
+"""
+
+CHECK_EPILOG = """\
+Everything that is wrong goes to standard output as FILE:LINE: WHAT, one a line; nothing is run. A pipeline that is well is shown:
+what a job takes and gives, its model, what it may read, and its nodes in the order of running. Exit codes: 0 all are well (there
+may be warnings), 2 something is wrong.
+"""
+
+GRAPH_EPILOG = """\
+The drawing goes to standard output. A pipeline that is wrong is not drawn: its problems go to standard error, exit code 2.
+"""
+
+ADD_EPILOG = """\
+The block is checked first, and its bytes are kept: what NAME@V means never changes. `cuttlefish run NAME@V` runs it, a pipeline
+names it as block = "NAME@V". The catalogue is in the folder that CUTTLEFISH_BLOCKS names, else in your folder for data.
 """
 
 
@@ -66,18 +88,27 @@ def _call(options: argparse.Namespace) -> int:
             from cuttlefish.cli.run import run_command
 
             return run_command(options)
+        case "check", _:
+            from cuttlefish.cli.check import check_command
+
+            return check_command(options)
+        case "graph", _:
+            from cuttlefish.cli.graph import graph_command
+
+            return graph_command(options)
         case "block", "inspect":
             from cuttlefish.cli.block import inspect_command
 
             return inspect_command(options)
-        case "models", "list":
-            from cuttlefish.cli.models import list_command
+        case "block", str(action):
+            from cuttlefish.cli.catalog import catalog_command
 
-            return list_command(options)
-        case _:
-            from cuttlefish.cli.models import pull_command
+            return catalog_command(action, options)
+        case _, str(action):
+            from cuttlefish.cli.models import models_command
 
-            return pull_command(options)
+            return models_command(action, options)
+    raise AssertionError  # the parser lets no other command through
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -111,31 +142,73 @@ def _build() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     run = commands.add_parser(
-        "run", help="run a block and print its Envelope", epilog=RUN_EPILOG, formatter_class=raw, allow_abbrev=False
+        "run", help="run a block or a pipeline and print its Envelope", epilog=RUN_EPILOG, formatter_class=raw, allow_abbrev=False
     )
-    run.add_argument("block", metavar="BLOCK", help="a .wasm file")
-    run.add_argument("--input", nargs="+", required=True, metavar="INPUT", help="the block's input; see below")
-    run.add_argument("--model", metavar="PROVIDER:TARGET", help="the model that the block may ask")
-    run.add_argument(
-        "--read", nargs="+", action="extend", default=[], metavar="DIR", help="folders and files that the block may open"
-    )
+    run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm file, or a block's name")
+    run.add_argument("--input", nargs="+", required=True, metavar="INPUT", help="the job's input; see below")
+    run.add_argument("--model", metavar="PROVIDER:TARGET", help="the model that may be asked, where a node names none itself")
+    run.add_argument("--embedding-model", metavar="PROVIDER:TARGET", help="the model that turns texts into vectors")
+    run.add_argument("--read", nargs="+", action="extend", default=[], metavar="DIR", help="folders and files that blocks may open")
     run.add_argument(
         "--limit", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="change a limit, such as guest.memory=512MiB"
     )
+    run.add_argument(
+        "--password-env", metavar="VARIABLE", help="the environment variable that holds the password of locked documents"
+    )
     run.add_argument("--progress", choices=["auto", "always", "never"], default="auto", help="progress on standard error")
 
-    block = commands.add_parser("block", help="look at a block", allow_abbrev=False)
+    run.add_argument("--graph", action="store_true", help="draw a pipeline with times and tokens on standard error at the end")
+
+    check = commands.add_parser(
+        "check", help="check pipelines without running them", epilog=CHECK_EPILOG, formatter_class=raw, allow_abbrev=False
+    )
+    check.add_argument("files", nargs="+", metavar="FILE", help="a pipeline's .toml file")
+    check.add_argument("--json", action="store_true", help="as one JSON document")
+
+    graph = commands.add_parser(
+        "graph", help="draw a pipeline, with the types on its edges", epilog=GRAPH_EPILOG, formatter_class=raw, allow_abbrev=False
+    )
+    graph.add_argument("file", metavar="FILE", help="a pipeline's .toml file")
+    forms = graph.add_mutually_exclusive_group()
+    for form, what in (
+        ("text", "as a tree, the default"),
+        ("mermaid", "for Mermaid"),
+        ("dot", "for Graphviz"),
+        ("svg", "as a picture"),
+    ):
+        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, default="text", help=what)
+
+    block = commands.add_parser("block", help="look at blocks and keep them by name", allow_abbrev=False)
     actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     inspect = actions.add_parser("inspect", help="show what a block is, and whether it would run here", allow_abbrev=False)
     inspect.add_argument("file", metavar="FILE", help="a .wasm file")
     inspect.add_argument("--json", action="store_true", help="as JSON")
+
+    add = actions.add_parser(
+        "add", help="keep a block in the catalogue", epilog=ADD_EPILOG, formatter_class=raw, allow_abbrev=False
+    )
+    add.add_argument("file", metavar="FILE", help="a .wasm file")
+    add.add_argument("--name", metavar="NAME", help="its name, that of the file unless given")
+    add.add_argument("--version", dest="block_version", metavar="V", help="its version, the next whole number unless given")
+    blocks = actions.add_parser("list", help="show the blocks that can be run by name", allow_abbrev=False)
+    showing = actions.add_parser("show", help="show a block of the catalogue and its versions", allow_abbrev=False)
+    showing.add_argument("name", metavar="NAME[@V]", help="the newest version unless one is given")
+    remove = actions.add_parser("rm", help="remove a version of a block from the catalogue", allow_abbrev=False)
+    remove.add_argument("name", metavar="NAME@V", help="what to remove")
+    for one in (add, blocks, showing, remove):
+        one.add_argument("--json", action="store_true", help="as JSON")
 
     models = commands.add_parser("models", help="get and list models for this machine", allow_abbrev=False)
     actions = models.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     pull = actions.add_parser("pull", help="fetch a model, check it, and show its licence", allow_abbrev=False)
     pull.add_argument("name", metavar="NAME", help="a name that `cuttlefish models list` shows")
     listing = actions.add_parser("list", help="show the models that are here or can be fetched", allow_abbrev=False)
-    listing.add_argument("--json", action="store_true", help="as JSON")
+    model = actions.add_parser("show", help="show what is known of a model", allow_abbrev=False)
+    gone = actions.add_parser("rm", help="remove a model from this machine", allow_abbrev=False)
+    for one in (model, gone):
+        one.add_argument("name", metavar="NAME", help="a name that `cuttlefish models list` shows")
+    for one in (listing, model):
+        one.add_argument("--json", action="store_true", help="as JSON")
     return parser
 
 

@@ -1,57 +1,102 @@
 """`cuttlefish models …`."""
 
 import argparse
-import json
 import sys
 
 from cuttlefish.cli.exits import COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import start_log
+from cuttlefish.cli.output import write, write_json
 from cuttlefish.errors import ModelLoadFailed
 from cuttlefish.inference import models
 
-__all__ = ["list_command", "pull_command"]
+__all__ = ["models_command"]
 
 
-def list_command(options: argparse.Namespace) -> int:
-    """Show the models that are in the models folder, and those that can be fetched."""
-    entries = models.list_models()
-    if options.json:
-        rows = [
-            {
-                "name": entry.name,
-                "installed": entry.path is not None,
-                "path": str(entry.path) if entry.path else None,
-                "size_bytes": entry.size_bytes,
-                "licence": entry.licence,
-                "about": entry.about,
-            }
-            for entry in entries
-        ]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-        return COMPLETED
-    print(f"{'NAME':12} {'':9} {'SIZE':>8}  {'LICENCE':12} ABOUT")
-    for entry in entries:
-        here = "installed" if entry.path else "to fetch"
-        print(f"{entry.name:12} {here:9} {entry.size_bytes / 1e6:>5.0f} MB  {entry.licence or 'not known':12} {entry.about}")
-    print(f"\nThe models folder is {models.models_folder()}.")
-    print("Fetch one with: cuttlefish models pull NAME. Use one with: --model llama-cpp:NAME")
-    return COMPLETED
-
-
-def pull_command(options: argparse.Namespace) -> int:
-    """Fetch a model, check it and show its licence. Exit code 1 when it cannot be had.
+def models_command(action: str, options: argparse.Namespace) -> int:
+    """Run one of `list`, `show`, `pull` and `rm`. Exit code 1 when a model cannot be had or removed.
 
     Raises:
         UsageError: there is no model of that name.
     """
-    known = models.CATALOGUE
-    if options.name not in known:
-        raise UsageError(f'there is no model "{options.name}" to pull; there is: {", ".join(known)}')
+    match action:
+        case "list":
+            return _list(as_json=options.json)
+        case "show":
+            return _show(options.name, as_json=options.json)
+        case "pull":
+            return _pull(options.name)
+    return _remove(options.name)
+
+
+def _list(*, as_json: bool) -> int:
+    entries = models.list_models()
+    if as_json:
+        write_json([_row(entry) for entry in entries])
+        return COMPLETED
+    lines = [f"{'NAME':12} {'':9} {'SIZE':>8}  {'LICENCE':12} ABOUT"]
+    for entry in entries:
+        here = "installed" if entry.path else "to fetch"
+        lines.append(f"{entry.name:12} {here:9} {entry.size_bytes / 1e6:>5.0f} MB  {entry.licence or 'not known':12} {entry.about}")
+    lines.append(f"\nThe models folder is {models.models_folder()}.")
+    lines.append("Fetch one with: cuttlefish models pull NAME. Use one with: --model llama-cpp:NAME")
+    write("\n".join(lines) + "\n")
+    return COMPLETED
+
+
+def _show(name: str, *, as_json: bool) -> int:
+    try:
+        facts = models.show(name)
+    except ModelLoadFailed as error:
+        raise UsageError(error.message) from None
+    row = _row(facts.entry) | {
+        "context_tokens": facts.context,
+        "sha256": facts.sha256,
+        "source": facts.source,
+        "licence_file": str(facts.licence_path) if facts.licence_path else None,
+        "image_reader": str(facts.projector) if facts.projector else None,
+    }
+    if as_json:
+        write_json(row)
+    else:
+        shown = {key.replace("_", " "): value for key, value in row.items() if value is not None}
+        write(
+            "".join(
+                f"{key + ':':15} {('yes' if value else 'no') if isinstance(value, bool) else value}\n"
+                for key, value in shown.items()
+            )
+        )
+    return COMPLETED
+
+
+def _pull(name: str) -> int:
+    if name not in models.CATALOGUE:
+        raise UsageError(f'there is no model "{name}" to pull; there is: {", ".join(models.CATALOGUE)}')
     start_log()
     try:
-        path = models.pull(options.name, report=lambda line: print(line, file=sys.stderr))
+        path = models.pull(name, report=lambda line: print(line, file=sys.stderr))
     except ModelLoadFailed as error:
         print(f"cuttlefish: {error.message}", file=sys.stderr)
         return FAILED
-    print(f"licence {known[options.name].licence}: {path.with_suffix('.LICENSE')}", file=sys.stderr)
+    print(f"licence {models.CATALOGUE[name].licence}: {path.with_suffix('.LICENSE')}", file=sys.stderr)
     return COMPLETED
+
+
+def _remove(name: str) -> int:
+    try:
+        freed = models.remove(name)
+    except ModelLoadFailed as error:
+        print(f"cuttlefish: {error.message}", file=sys.stderr)
+        return FAILED
+    print(f"{name} is removed; {freed / 1e6:.0f} MB are free again", file=sys.stderr)
+    return COMPLETED
+
+
+def _row(entry: models.ModelEntry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "installed": entry.path is not None,
+        "path": str(entry.path) if entry.path else None,
+        "size_bytes": entry.size_bytes,
+        "licence": entry.licence,
+        "about": entry.about,
+    }

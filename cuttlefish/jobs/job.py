@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import trio
 
 from cuttlefish.jobs.updates import Finished, Progress, TokenPiece, Update, UpdateLog
+from cuttlefish.pipeline.run import NodeRecord
 from cuttlefish_abi import Envelope, JobStatus
 
 __all__ = ["Job"]
@@ -24,6 +25,8 @@ class Job:
         self.status = JobStatus.QUEUED
         self.scope = trio.CancelScope()
         """What the host runs the job in."""
+        self.nodes: dict[str, NodeRecord] = {}
+        """What became of each node of a pipeline."""
         self._updates = UpdateLog(updates_kept)
         self._over = trio.Event()
         self._envelope: Envelope | None = None

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import trio
 
@@ -65,24 +65,49 @@ class UpdateLog:
             self._closed = last
         self._trio.run_sync_soon(self._wake, idempotent=True)
 
-    async def __aiter__(self) -> AsyncIterator[Update]:
+    def __aiter__(self) -> AsyncIterator[Update]:
         """All updates that are still kept, then each new one as it comes, up to the last. Each reader has its own place."""
-        read = 0
-        while True:
-            news = self._news
-            with self._lock:
-                oldest = self._published - len(self._kept)
-                missed = max(0, oldest - read)
-                batch = list(islice(self._kept, max(read, oldest) - oldest, None))
-                read, closed = self._published, self._closed
-            if missed:
-                yield Dropped(missed)
-            for update in batch:
-                yield update
-            if closed:
-                return
-            await news.wait()
+        return _Reader(self)
+
+    def read_from(self, place: int) -> tuple[list[Update], int, bool]:
+        """The updates from the `place`-th on, the place after them, and whether the last is among them or before."""
+        with self._lock:
+            oldest = self._published - len(self._kept)
+            updates = list(islice(self._kept, max(place, oldest) - oldest, None))
+            if place < oldest:
+                updates.insert(0, Dropped(oldest - place))
+            return updates, self._published, self._closed
+
+    @property
+    def news(self) -> trio.Event:
+        """Set when something is published after this moment."""
+        return self._news
 
     def _wake(self) -> None:
         news, self._news = self._news, trio.Event()
         news.set()
+
+
+class _Reader:
+    """One reader's place. A class and not an async generator: those must be closed when a loop over them is left early."""
+
+    def __init__(self, log: UpdateLog) -> None:
+        self._log = log
+        self._place = 0
+        self._batch: deque[Update] = deque()
+        self._ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Update:
+        while not self._batch:
+            await trio.lowlevel.checkpoint()
+            if self._ended:
+                raise StopAsyncIteration
+            news = self._log.news  # taken before reading: what comes in between sets it
+            updates, self._place, self._ended = self._log.read_from(self._place)
+            self._batch.extend(updates)
+            if not self._batch and not self._ended:
+                await news.wait()
+        return self._batch.popleft()

@@ -9,19 +9,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from cuttlefish.errors import BadCommand, LimitExceeded
+from cuttlefish.errors import BadCommand, LimitExceeded, Unsupported
 from cuttlefish.limits import Limits, limit_exceeded
 from cuttlefish.media.capabilities import Capabilities, OpenedFile, quoted
 from cuttlefish.media.sniff import HEAD_BYTES, SniffedKind, named_format, sniff
 from cuttlefish.media.text import Window, read_bytes, read_exactly, read_window
 from cuttlefish_abi import BinaryKind, DocumentKind, ImageKind, MediaKind, Opened, TextKind
 
-__all__ = ["HANDLES_PER_RUN", "HandleTable", "HeldFile", "HeldPicture", "UnreadDocument"]
+__all__ = ["HANDLES_PER_RUN", "HandleTable", "HeldFile", "HeldPicture", "SharedHandles", "UnreadDocument"]
 
 HANDLES_PER_RUN = 4096
-"""Each block run numbers its handles in a range of its own, so that they do not depend on what runs beside it."""
+"""Each node numbers its handles in a range of its own, so that they do not depend on what runs beside it."""
 
-PICTURES_SHARE = 4  # rendered pages held in memory, in units of `image.bytes`: enough to show a model several at once
+PICTURES_SHARE = (
+    4  # pictures of pages and changed images held in memory, in units of `image.bytes`: enough to show a model several at once
+)
 WIDEST_CHARACTER_BYTES = 4
 
 READ_WITH = {
@@ -30,6 +32,7 @@ READ_WITH = {
     "document": "use page_text",
     "binary": "read it with slice_bytes",
 }
+SHOW_DOCUMENT_WITH = "make a picture of a page with page_image"
 ARTICLES = {"text": "a text", "image": "an image", "document": "a document", "binary": "a binary file"}
 
 
@@ -74,21 +77,34 @@ class HeldPicture:
 
 @dataclass(frozen=True, slots=True)
 class UnreadDocument:
-    """A document that was opened and still needs a worker process to count its pages.
+    """A PDF or TIFF that was opened and still needs a worker process to count its pages (a TIFF of one is an image).
 
-    Give the file back with `HandleTable.add(file, DocumentKind(…))`, or close it.
+    Give the file back with `HandleTable.add(file, facts.kind)`, or close it.
     """
 
     file: OpenedFile
 
 
+class SharedHandles:
+    """What the tables of one job share: how many handles are open (`job.handles` counts all), and where each one is."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # two threads must not be given one number, nor both the last place under a limit
+        self.count = 0
+        self.tables: dict[int, HandleTable] = {}
+        """Those whose handles every table of the job may use, by their `run_index`."""
+
+
 class HandleTable:
     """What one block run has open. `close` ends all of it; after that every method refuses.
 
-    Handles count up from `run_index * 4096` in the order of opening and are never used twice.
+    Handles count up from `run_index * 4096` in the order of opening and are never used twice. A handle that is not its own is
+    looked for in the tables of `shared`, so that a node may use what another node opened; see `job_handles.py`.
     """
 
-    def __init__(self, capabilities: Capabilities, limits: Limits, run_index: int = 0) -> None:
+    def __init__(
+        self, capabilities: Capabilities, limits: Limits, run_index: int = 0, *, shared: SharedHandles | None = None
+    ) -> None:
         if not 0 <= run_index < 2**32 // HANDLES_PER_RUN:
             raise ValueError(f"run_index must be from 0 to {2**32 // HANDLES_PER_RUN - 1}, found {run_index}")
         self._capabilities = capabilities
@@ -97,10 +113,11 @@ class HandleTable:
         self._held: dict[int, HeldFile | HeldPicture] = {}
         self._picture_bytes = 0
         self._closed = False
-        self._lock = threading.Lock()  # two threads must not be given one number, nor both the last place under a limit
+        self._shared = shared or SharedHandles()
+        self._lock = self._shared.lock
 
     def open(self, path: str) -> Opened | UnreadDocument:
-        """Open a granted file and give it a handle, unless it is a document: those are finished by `add`, from outside.
+        """Open a granted file and give it a handle, unless it may be a document: those are finished by `add`, from outside.
 
         Raises:
             CapabilityDenied, NotFound, BadCommand: as `Capabilities.open`.
@@ -108,7 +125,7 @@ class HandleTable:
             LimitExceeded: `job.handles` are held already, or the system has no descriptor left.
         """
         file, sniffed = self.open_file(path)
-        if sniffed.kind == "document":
+        if sniffed.kind == "document" or sniffed.format == "tiff":
             return UnreadDocument(file)
         kind = (
             TextKind() if sniffed.kind == "text" else BinaryKind() if sniffed.format is None else ImageKind(format=sniffed.format)
@@ -140,21 +157,21 @@ class HandleTable:
         try:
             with self._lock:
                 handle = self._check_room(f"open {quoted(file.name)}")
-                self._held[handle] = HeldFile(handle, kind, file)
+                self._hold(HeldFile(handle, kind, file))
                 return handle
         except BaseException:
             file.close()
             raise
 
-    def add_image(self, data: bytes, format: str, name: str = "a rendered page") -> int:
-        """Give a picture that the host made a handle, and keep it in memory until `close`. `name` is for messages.
+    def add_image(self, data: bytes, format: str, name: str = "a rendered page", command: str = "page_image") -> int:
+        """Give a picture that the host made a handle, and keep it in memory until `close`. `name` and `command` are for messages.
 
         Raises:
             LimitExceeded: the picture is larger than `image.bytes`, all pictures of this run together would be larger than
                 four times that, or `job.handles` are held already.
         """
         with self._lock:
-            handle = self._check_room("page_image")
+            handle = self._check_room(command)
             cap = self._limits.image_bytes
             if len(data) > cap:
                 raise limit_exceeded("image_bytes", cap, f"{name} has {len(data)}")
@@ -162,11 +179,11 @@ class HandleTable:
                 raise limit_exceeded(
                     "image_bytes",
                     cap,
-                    f"a block run may keep {PICTURES_SHARE} times that in rendered pages, "
+                    f"a block run may keep {PICTURES_SHARE} times that in pictures, "
                     f"and {name} would make it {self._picture_bytes + len(data)}",
                 )
             self._picture_bytes += len(data)
-            self._held[handle] = HeldPicture(handle, ImageKind(format=format), data, name)
+            self._hold(HeldPicture(handle, ImageKind(format=format), data, name))
             return handle
 
     def slice(self, handle: int, offset: int, length: int) -> Window:
@@ -217,6 +234,7 @@ class HandleTable:
 
         Raises:
             BadCommand: no such handle, or something else than an image.
+            Unsupported: an image in a format that this host knows and cannot read; the message names it.
             DocumentInvalid: something else, which changed while it was looked at.
         """
         held = self._get(handle, command)
@@ -228,7 +246,7 @@ class HandleTable:
         """Return a whole image, as it is in its file.
 
         Raises:
-            BadCommand: no such handle, or something else than an image.
+            BadCommand, Unsupported: as `get_image`.
             LimitExceeded: larger than `image.bytes`; judged before anything is read.
             DocumentInvalid: the file changed while it was read.
         """
@@ -241,13 +259,14 @@ class HandleTable:
 
     def kind_of(self, handle: int) -> str | None:
         """Return "text", "image", "document" or "binary"; None where this run holds no such handle."""
-        held = self._held.get(handle)
+        held = self._find(handle)
         return None if held is None else held.kind.kind
 
     def close(self) -> None:
         """Close every file and drop every picture. Idempotent. Call it when no guest uses the table any more."""
         with self._lock:
             held, self._held = self._held, {}
+            self._shared.count -= len(held)
             self._closed = True
             self._picture_bytes = 0
         for one in held.values():
@@ -268,15 +287,26 @@ class HandleTable:
         """The next number. Call it with the lock held."""
         if self._closed:
             raise _over(doing)
-        count = len(self._held)
-        if count >= self._limits.job_handles:
+        if self._shared.count >= self._limits.job_handles:
             raise limit_exceeded("job_handles", self._limits.job_handles, f"{doing} would be one more")
+        count = len(self._held)
         if count >= HANDLES_PER_RUN:
             raise LimitExceeded(f"{doing}: one block run can hold {HANDLES_PER_RUN} handles, whatever job.handles allows")
         return self._first + count  # handles are never dropped one by one, so their count is the next number
 
+    def _hold(self, held: HeldFile | HeldPicture) -> None:
+        """Call it with the lock held."""
+        self._held[held.handle] = held
+        self._shared.count += 1
+
+    def _find(self, handle: int) -> HeldFile | HeldPicture | None:
+        if self._closed:
+            return None
+        table = self._shared.tables.get(handle // HANDLES_PER_RUN)
+        return self._held.get(handle) or (None if table is None else table._held.get(handle))
+
     def _get(self, handle: int, command: str) -> HeldFile | HeldPicture:
-        held = self._held.get(handle)
+        held = self._find(handle)
         if held is not None:
             return held
         if self._closed:
@@ -296,11 +326,13 @@ def _wrong_kind(held: HeldFile | HeldPicture, command: str) -> BadCommand:
     return BadCommand(f"{command}: {held.label} is {ARTICLES[kind]}; {READ_WITH[kind]}")
 
 
-def _no_image(held: HeldFile | HeldPicture, command: str) -> BadCommand:
+def _no_image(held: HeldFile | HeldPicture, command: str) -> BadCommand | Unsupported:
     """As `_wrong_kind`, but a picture in a format that we cannot read hears its name."""
-    if isinstance(held, HeldFile) and isinstance(held.kind, BinaryKind | TextKind):
-        head = read_exactly(held.file.fd, 0, min(held.len, 1024), command, held.label)
+    if isinstance(held.kind, DocumentKind):
+        return BadCommand(f"{command}: {held.label} is a document; {SHOW_DOCUMENT_WITH}")
+    if isinstance(held, HeldFile):
+        head = read_exactly(held.file.fd, 0, min(held.len, HEAD_BYTES), command, held.label)
         if name := named_format(head):
             problem = f"is {name}, a kind of image that this host cannot read"
-            return BadCommand(f"{command}: {held.label} {problem}; convert it to PNG or JPEG")
+            return Unsupported(f"{command}: {held.label} {problem}; convert it to PNG or JPEG")
     return _wrong_kind(held, command)

@@ -1,8 +1,8 @@
 """Images made ready for a model: pure functions over bytes, for the worker process only.
 
 A worker calls them because a decoder is the part of a host that hostile files aim at, and because a small file may need
-gigabytes; nothing here belongs on the host's own side. This module needs Pillow and nothing of ours, so that a worker starts
-quickly. It names what is wrong by a `kind`; the sentences for people are made on the other side, in `documents.py`.
+gigabytes; nothing here belongs on the host's own side. This module needs Pillow and of ours only `sniff`, so that a worker starts
+quickly. It names what is wrong by a `kind`; the sentences for people are made on the other side, in `document_answers.py`.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import (
     AvifImagePlugin,
@@ -25,15 +25,32 @@ from PIL import (
     WebPImagePlugin,
 )
 
-__all__ = ["FORMATS", "ImageProblem", "Prepared", "encode", "prepare"]
+from cuttlefish.media.sniff import HEAD_BYTES, named_format, sniff
+
+__all__ = [
+    "FORMATS",
+    "ImageProblem",
+    "Prepared",
+    "crop",
+    "encode",
+    "fitted",
+    "frame",
+    "open_frames",
+    "prepare",
+    "resize",
+    "scaled",
+    "upright",
+]
 
 # Importing a plugin registers its format. Pillow's own `init` would register 70, some of which start other programs
 READERS = (PngImagePlugin, JpegImagePlugin, GifImagePlugin, WebPImagePlugin, TiffImagePlugin, BmpImagePlugin, AvifImagePlugin)
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "AVIF")
+PLAIN_TEXT_BYTES = 64 << 10  # metadata that may stay in a picture which is passed on unchanged
+PngImagePlugin.MAX_TEXT_CHUNK = 8 << 20  # deflated texts and colour profiles of real pictures; Pillow's own 1 MiB refuses some
 JPEG_QUALITY = 90  # of a re-encoded picture: no visible loss
 PNG_LEVEL = 1  # level 6 takes twice the time for a tenth of the bytes
 
-Kind = Literal["image_unknown", "image_heic", "image_svg", "image_damaged", "image_pixels", "image_bytes"]
+Kind = Literal["image_unknown", "image_foreign", "image_damaged", "image_pixels", "image_bytes", "image_outside"]
 
 # EXIF tag 274, its value: what turns the stored picture upright.
 UPRIGHT = {
@@ -46,16 +63,18 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
+SIDEWAYS = (5, 6, 7, 8)  # of these, width and height change places
+
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # a worker may start no threads, and has one page or picture to do at a time
 
 
 class ImageProblem(Exception):  # named for what happened, like the errors of `errors.py` that it becomes
-    """What is wrong with a picture, and the numbers to say so with."""
+    """What is wrong with a picture, and the numbers (or the format's name) to say so with."""
 
-    def __init__(self, kind: Kind, **numbers: int) -> None:
+    def __init__(self, kind: Kind, **facts: int | str) -> None:
         super().__init__(kind)
         self.kind = kind
-        self.numbers = numbers
+        self.facts = facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,36 +98,113 @@ def prepare(data: bytes, *, max_pixels: int, max_bytes: int) -> Prepared:
     its highest value. CMYK is converted without its colour profile.
 
     Raises:
-        ImageProblem: `image_unknown`, `image_heic`, `image_svg`: none of `FORMATS`. `image_pixels` (width, height): judged by
+        ImageProblem: `image_unknown`, `image_foreign` (format): none of `FORMATS`. `image_pixels` (width, height): judged by
             the header, before anything is decoded. `image_damaged`: cut short or broken. `image_bytes` (needed): the result
             would be larger than `max_bytes`.
         MemoryError: the process's memory limit was reached.
     """
-    Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound only warns up to 179 Mpx; ours stands below, and may be set higher
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # damaged metadata, mostly: no reason to refuse a picture
-        image = _open(data)
-        if image.width < 1 or image.height < 1:
-            raise ImageProblem("image_damaged")
-        if image.width * image.height > max_pixels:
-            raise ImageProblem("image_pixels", width=image.width, height=image.height)
+    with _quiet():
+        image = _open(data, max_pixels)
         with _damage_is_the_files_fault():
             image.load()
-        turn = UPRIGHT.get(_orientation(image))
-        if turn is None and _is_plain(image, data):
-            media_type: Literal["image/png", "image/jpeg"] = "image/png" if image.format == "PNG" else "image/jpeg"
-            return Prepared(data, media_type, image.width, image.height, unchanged=True)
-        lossy = image.format in ("JPEG", "MPO", "WEBP", "AVIF")
+        if _orientation(image) not in UPRIGHT and _is_plain(image, data):
+            return _unchanged(image, data)
+        return _encoded(upright(image), _is_lossy(image), max_bytes)
+
+
+def resize(data: bytes, max_width: int, max_height: int, *, max_pixels: int, max_bytes: int) -> Prepared:
+    """Return a picture made to fit into a box, upright as `prepare` makes it. The proportions stay; each side is rounded to the
+    nearest pixel and has at least one. A picture that fits already is only prepared.
+
+    Raises:
+        What `prepare` raises.
+    """
+    with _quiet():
+        image = _open(data, max_pixels)
+        size = None
+        if image.format == "JPEG":  # decoding a half, a quarter or an eighth of it costs as much less
+            turned = _orientation(image) in SIDEWAYS
+            size = fitted(image.size[::-1] if turned else image.size, max_width, max_height)
+            least_width, least_height = size[::-1] if turned else size
+            with _damage_is_the_files_fault():
+                image.draft(None, (least_width * 3 // 2, least_height * 3 // 2))
         with _damage_is_the_files_fault():
-            picture = _eight_bit(image)
-    if turn is not None:
-        picture = picture.transpose(turn)
-    encoded = encode(picture, "jpeg" if lossy else "png", JPEG_QUALITY)
-    if len(encoded) > max_bytes and not lossy:
-        lossy, encoded = True, encode(picture, "jpeg", JPEG_QUALITY)
-    if len(encoded) > max_bytes:
-        raise ImageProblem("image_bytes", needed=len(encoded))
-    return Prepared(encoded, "image/jpeg" if lossy else "image/png", picture.width, picture.height, unchanged=False)
+            image.load()
+        fits = image.width <= max_width and image.height <= max_height and size in (None, image.size)
+        if fits and _orientation(image) not in UPRIGHT and _is_plain(image, data):
+            return _unchanged(image, data)
+        picture = upright(image)
+        return _encoded(scaled(picture, size or fitted(picture.size, max_width, max_height)), _is_lossy(image), max_bytes)
+
+
+def crop(data: bytes, x: int, y: int, width: int, height: int, *, max_pixels: int, max_bytes: int) -> Prepared:
+    """Return a rectangle of a picture, upright as `prepare` makes it: the coordinates are those of the picture as seen.
+
+    Raises:
+        ImageProblem: `image_outside` (width, height: the picture's own): the rectangle does not lie inside. Otherwise as `prepare`.
+    """
+    with _quiet():
+        image = _open(data, max_pixels)
+        picture = upright(image)
+        if x + width > picture.width or y + height > picture.height:
+            raise ImageProblem("image_outside", width=picture.width, height=picture.height)
+        return _encoded(picture.crop((x, y, x + width, y + height)), _is_lossy(image), max_bytes)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Decode a picture: 8-bit grey or RGB on white, turned by its EXIF orientation.
+
+    Raises:
+        ImageProblem: `image_damaged`.
+        MemoryError: the process's memory limit was reached.
+    """
+    with _damage_is_the_files_fault():
+        image.load()
+        turn = UPRIGHT.get(_orientation(image))
+        picture = _eight_bit(image)
+    return picture if turn is None else picture.transpose(turn)
+
+
+def fitted(size: tuple[int, int], max_width: int, max_height: int) -> tuple[int, int]:
+    """The size of a picture that was shrunk into a box; its own if it fits."""
+    width, height = size
+    if width <= max_width and height <= max_height:
+        return size
+    if width * max_height >= height * max_width:
+        return max_width, max(1, (2 * height * max_width + width) // (2 * width))
+    return max(1, (2 * width * max_height + height) // (2 * height)), max_height
+
+
+def scaled(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """An `L` or `RGB` picture at another size."""
+    return picture if picture.size == size else picture.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def open_frames(source: Any) -> ImageFile.ImageFile:
+    """Open a TIFF, whose frames are then chosen by `seek`. `source` is a file of bytes, read from as long as the picture is used.
+
+    Raises:
+        ImageProblem: `image_damaged`.
+    """
+    with _quiet(), _damage_is_the_files_fault():
+        try:
+            return Image.open(source, formats=("TIFF",))
+        except UnidentifiedImageError:
+            raise ImageProblem("image_damaged") from None
+
+
+def frame(image: ImageFile.ImageFile, number: int, max_pixels: int) -> Image.Image:
+    """A frame of an opened TIFF, as `upright` gives it.
+
+    Raises:
+        ImageProblem: `image_damaged`; `image_pixels` (width, height), judged before decoding.
+        MemoryError: the process's memory limit was reached.
+    """
+    with _quiet():
+        with _damage_is_the_files_fault():
+            image.seek(number)
+        _check_size(image, max_pixels)
+        return upright(image)
 
 
 def encode(picture: Image.Image, format: Literal["png", "jpeg"], quality: int) -> bytes:
@@ -122,6 +218,31 @@ def encode(picture: Image.Image, format: Literal["png", "jpeg"], quality: int) -
     return out.getvalue()
 
 
+def _encoded(picture: Image.Image, lossy: bool, max_bytes: int) -> Prepared:
+    encoded = encode(picture, "jpeg" if lossy else "png", JPEG_QUALITY)
+    if len(encoded) > max_bytes and not lossy:
+        lossy, encoded = True, encode(picture, "jpeg", JPEG_QUALITY)
+    if len(encoded) > max_bytes:
+        raise ImageProblem("image_bytes", needed=len(encoded))
+    return Prepared(encoded, "image/jpeg" if lossy else "image/png", picture.width, picture.height, unchanged=False)
+
+
+def _unchanged(image: ImageFile.ImageFile, data: bytes) -> Prepared:
+    return Prepared(data, "image/png" if image.format == "PNG" else "image/jpeg", image.width, image.height, unchanged=True)
+
+
+def _is_lossy(image: ImageFile.ImageFile) -> bool:
+    return image.format in ("JPEG", "MPO", "WEBP", "AVIF")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound only warns up to 179 Mpx; ours stands below, and may be set higher
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # damaged metadata, mostly: no reason to refuse a picture
+        yield
+
+
 @contextlib.contextmanager
 def _damage_is_the_files_fault() -> Iterator[None]:
     """Whatever a reader raises while it looks at a file says that the file is bad, except that memory is short."""
@@ -133,19 +254,24 @@ def _damage_is_the_files_fault() -> Iterator[None]:
         raise ImageProblem("image_damaged") from None
 
 
-def _open(data: bytes) -> ImageFile.ImageFile:
-    """Read the header of a file of one of `FORMATS`."""
+def _open(data: bytes, max_pixels: int) -> ImageFile.ImageFile:
+    """Read the header of a file of one of `FORMATS`, and judge by it."""
+    image = None
     with contextlib.suppress(UnidentifiedImageError), _damage_is_the_files_fault():
-        return Image.open(io.BytesIO(data), formats=FORMATS)
-    head = data[:1024]
-    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"):
-        raise ImageProblem("image_heic")
-    if b"<svg" in head.lower():
-        raise ImageProblem("image_svg")
-    known = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*")
-    if head.startswith(known) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or head[4:12] == b"ftypavif":
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    if image is None:
+        if foreign := named_format(data[:HEAD_BYTES]):
+            raise ImageProblem("image_foreign", format=foreign)
+        raise ImageProblem("image_damaged" if sniff(data, len(data)).kind == "image" else "image_unknown")
+    _check_size(image, max_pixels)
+    return image
+
+
+def _check_size(image: Image.Image, max_pixels: int) -> None:
+    if image.width < 1 or image.height < 1:
         raise ImageProblem("image_damaged")
-    raise ImageProblem("image_unknown")
+    if image.width * image.height > max_pixels:
+        raise ImageProblem("image_pixels", width=image.width, height=image.height)
 
 
 def _orientation(image: Image.Image) -> int:
@@ -162,8 +288,9 @@ def _is_plain(image: Image.Image, data: bytes) -> bool:
         return False
     if image.format == "PNG":
         # Byte 24 is the bits per sample: Pillow shows 16-bit RGB as mode RGB. Frames are counted for PNG only, where the number
-        # stands in the header; TIFF reads on for it
-        return data[24] == 8 and getattr(image, "n_frames", 1) == 1
+        # stands in the header; TIFF reads on for it. Long deflated texts are a bomb to some readers
+        texts = sum(len(value) for value in image.info.values() if isinstance(value, str | bytes))
+        return data[24] == 8 and getattr(image, "n_frames", 1) == 1 and texts <= PLAIN_TEXT_BYTES
     return image.format == "JPEG" and _jpeg_coding(data) in (0xC0, 0xC1, 0xC2)
 
 

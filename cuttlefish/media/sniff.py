@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["HEAD_BYTES", "SniffedKind", "named_format", "sniff"]
+__all__ = ["HEAD_BYTES", "NAMED_FORMATS", "SniffedKind", "named_format", "sniff"]
 
 HEAD_BYTES = 64 * 1024
 """How much of a file `sniff` looks at."""
@@ -15,6 +15,20 @@ DOCUMENT_HEADER_BYTES = 1024  # readers of PDF accept this much in front of the 
 BMP_HEADER_SIZES = (12, 40, 52, 56, 64, 108, 124)  # one for each version of the format
 AVIF_BRANDS = (b"avif", b"avis")
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")
+
+XML_PROLOGUE_BYTES = 4096  # declaration, comments and document type of a drawing
+
+FOREIGN_STARTS: tuple[tuple[str, tuple[bytes, ...]], ...] = (
+    ("JPEG 2000", (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")),
+    ("JPEG XL", (b"\0\0\0\x0cJXL \r\n\x87\n", b"\xff\x0a")),
+    ("PSD", (b"8BPS\0\1", b"8BPS\0\2")),
+    ("EPS", (b"\xc5\xd0\xd3\xc6",)),
+    ("WMF", (b"\xd7\xcd\xc6\x9a\0\0",)),
+    ("OpenEXR", (b"\x76\x2f\x31\x01",)),
+    ("DDS", (b"DDS \x7c\0\0\0",)),
+)
+NAMED_FORMATS = frozenset({"HEIC", "EPS", "ICO", "EMF", "DICOM", "DjVu", "XCF", "SVG"}.union(name for name, _ in FOREIGN_STARTS))
+"""What `named_format` may answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +42,18 @@ class SniffedKind:
 def sniff(head: bytes, size: int) -> SniffedKind:
     """Tell what a file is from its first bytes: the whole file, or at least `HEAD_BYTES` of it. `size` is the file's length.
 
-    In this order: a PDF header within the first 1,024 bytes makes a document; the start of a known image format an image; an
-    empty file, or UTF-8 without NUL, a text; anything else is binary. A character that is cut at the end of `head` counts
-    where the file goes on, and not where it ends.
+    In this order: a PDF header within the first 1,024 bytes makes a document; the start of a known image format an image; that
+    of one of `NAMED_FORMATS` a binary file, also where it is written in letters (SVG, EPS); an empty file, or UTF-8 without NUL,
+    a text; anything else is binary. A character that is cut at the end of `head` counts where the file goes on, and not where it
+    ends. A TIFF is an image here; whether it has several pages and so is a document, a worker tells
+    (`DocumentWorkers.open_document`).
     """
     head = head[:HEAD_BYTES]
     if b"%PDF-" in head[:DOCUMENT_HEADER_BYTES]:
         return SniffedKind("document")
     if image := _image_format(head):
         return SniffedKind("image", image)
-    if b"\0" in head:
+    if b"\0" in head or named_format(head) is not None:
         return SniffedKind("binary")
     try:
         codecs.utf_8_decode(head, "strict", len(head) >= size)
@@ -47,25 +63,50 @@ def sniff(head: bytes, size: int) -> SniffedKind:
 
 
 def named_format(head: bytes) -> str | None:
-    """The name of an image format that this host knows and cannot read, such as "HEIC"; None for anything else.
+    """The name of an image format that this host knows and cannot read, one of `NAMED_FORMATS`; None for anything else.
 
     For error messages: whoever sends such a file deserves to hear more than "binary". It needs the first 1,024 bytes.
     """
     brands = _brands(head)
     if brands and (brands[0] in HEIC_BRANDS or any(brand in HEIC_BRANDS for brand in brands)):
         return "HEIC"
-    if head.startswith((b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")):
-        return "JPEG 2000"
-    if head.startswith((b"8BPS\0\1", b"8BPS\0\2")):
-        return "PSD"
-    if head.startswith(b"\xc5\xd0\xd3\xc6") or re.match(rb"%!PS-Adobe-[0-9.]+ EPSF", head):
+    for name, starts in FOREIGN_STARTS:
+        if head.startswith(starts):
+            return name
+    if re.match(rb"%!PS-Adobe-[0-9.]+ EPSF", head):
         return "EPS"
-    if head.startswith(b"\0\0\1\0") and len(head) >= 22 and head[4:6] != b"\0\0" and head[9] == 0:
+    if head.startswith((b"\0\0\1\0", b"\0\0\2\0")) and len(head) >= 22 and head[4:6] != b"\0\0" and head[9] == 0:
         return "ICO"
-    # The root element may follow a declaration, comments and a document type.
-    if re.match(rb"(?:\xef\xbb\xbf)?\s*<", head) and re.search(rb"<svg[\s>]", head[:1024]):
-        return "SVG"
-    return None
+    if head.startswith(b"\1\0\0\0") and head[40:44] == b" EMF":
+        return "EMF"
+    if head[128:132] == b"DICM" and b"\0" in head:
+        return "DICOM"
+    if head.startswith(b"AT&TFORM") and head[12:15] == b"DJV":
+        return "DjVu"
+    if head.startswith(b"gimp xcf ") and head[13:14] == b"\0":
+        return "XCF"
+    return "SVG" if _is_svg(head[:XML_PROLOGUE_BYTES]) else None
+
+
+def _is_svg(head: bytes) -> bool:
+    """Whether the root element is `svg`. A declaration, comments and a document type may stand before it; an HTML page with a
+    drawing in it is a text.
+    """
+    at = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+    while True:
+        at += len(head[at:]) - len(head[at:].lstrip())
+        for start, end in ((b"<?", b"?>"), (b"<!--", b"-->"), (b"<!", b">")):
+            if head.startswith(start, at):
+                closed = head.find(end, at)
+                subset = head.find(b"[", at, closed) if start == b"<!" else -1
+                if subset >= 0:
+                    closed = head.find(b">", max(subset, head.find(b"]", subset)))
+                if closed < 0:
+                    return False
+                at = closed + len(end)
+                break
+        else:
+            return re.match(rb"<(?:[A-Za-z][\w.-]*:)?svg[\s/>]", head[at : at + 64]) is not None
 
 
 def _image_format(head: bytes) -> str | None:

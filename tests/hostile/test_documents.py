@@ -5,16 +5,17 @@ import random
 import signal
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from odd_files import deflated, locked_pdf, opened, pages_pdf, pdf, slow_pdf, stream, written
+from odd.locked import locked_pdf
+from odd.writer import deflated, opened, pages_pdf, pdf, slow_pdf, stream, written
 
-from cuttlefish.errors import CuttlefishError, DocumentCrashed, DocumentInvalid, DocumentPassword, LimitExceeded
+from cuttlefish.errors import CuttlefishError, DocumentCrashed, DocumentInvalid, LimitExceeded
 from cuttlefish.limits import Limits
-from cuttlefish.media import documents
+from cuttlefish.media import worker_process
 from cuttlefish.media.documents import DocumentFacts, DocumentSource, DocumentWorkers, PageText, open_document_workers
 
 LIMITS = Limits()
@@ -124,22 +125,14 @@ async def test_one_bad_page_among_good_ones_is_only_that_pages_error(workers: Do
     assert found == ["a", "?", "?", "b"]
 
 
-async def test_a_locked_document_says_so_and_an_empty_password_opens(workers: DocumentWorkers, files: ExitStack) -> None:
-    with pytest.raises(DocumentPassword) as error:
-        await workers.open_document(files.enter_context(opened(locked_pdf(b"pass"))), LIMITS)
-    assert error.value.message == 'open: "x.pdf" is locked with a password, and none was given; use an unlocked copy'
-    open_ = files.enter_context(opened(locked_pdf(b"")))
-    assert await workers.page_text(open_, 0, LIMITS) == PageText("secret words")
-
-
-@pytest.mark.parametrize("command", ["page_text", "page_image"])
+@pytest.mark.parametrize("command", ["page_text", "page_image", "document_text"])
 async def test_an_absurd_page_is_refused_before_its_text_or_picture(
     workers: DocumentWorkers, files: ExitStack, command: str
 ) -> None:
     source = files.enter_context(opened(pages_pdf(written("x"), box="0 0 2000000000 2000000000")))
     assert await workers.open_document(source, LIMITS) == DocumentFacts(pages=1, has_text_layer=False)
     with pytest.raises(LimitExceeded) as error:
-        await getattr(workers, command)(source, 0, LIMITS)
+        await getattr(workers, command)(*([source, LIMITS] if command == "document_text" else [source, 0, LIMITS]))
     assert error.value.message == 'page.pixels is 40000000 pixels; page 0 of "x.pdf" measures 2e+09×2e+09 points and needs 4e+18'
 
 
@@ -187,7 +180,7 @@ async def test_a_killed_worker_fails_its_own_command_only(workers: DocumentWorke
     slow = files.enter_context(opened(slow_data))
     good = files.enter_context(opened(GOOD))
     await workers.page_text(good, 0, LIMITS)
-    (quiet,) = workers._all
+    (quiet,) = workers._pool.workers
     errors: list[CuttlefishError] = []
 
     async def read() -> None:
@@ -198,8 +191,8 @@ async def test_a_killed_worker_fails_its_own_command_only(workers: DocumentWorke
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
-        await until(lambda: any(worker.document is not None for worker in workers._all - {quiet}))
-        (victim,) = workers._all - {quiet}
+        await until(lambda: any(worker.document is not None for worker in workers._pool.workers - {quiet}))
+        (victim,) = workers._pool.workers - {quiet}
         os.kill(victim.process.pid, signal.SIGKILL)
         assert await workers.page_text(good, 0, LIMITS) == PageText("good")
     (error,) = errors
@@ -213,7 +206,7 @@ async def test_a_killed_worker_fails_its_own_command_only(workers: DocumentWorke
 async def test_a_worker_that_died_while_idle_is_replaced_unnoticed(workers: DocumentWorkers, files: ExitStack) -> None:
     source = files.enter_context(opened(GOOD))
     await workers.page_text(source, 0, LIMITS)
-    (worker,) = workers._all
+    (worker,) = workers._pool.workers
     os.kill(worker.process.pid, signal.SIGKILL)
     await until(lambda: worker.process.poll() is not None)
     assert await workers.page_text(source, 0, LIMITS) == PageText("good")
@@ -221,7 +214,7 @@ async def test_a_worker_that_died_while_idle_is_replaced_unnoticed(workers: Docu
 
 async def test_workers_have_no_environment_few_descriptors_and_their_limits(workers: DocumentWorkers, files: ExitStack) -> None:
     await workers.page_text(files.enter_context(opened(GOOD)), 0, LIMITS)
-    (worker,) = workers._all
+    (worker,) = workers._pool.workers
     proc = Path(f"/proc/{worker.process.pid}")
     assert (proc / "environ").read_bytes() in (b"", b"LC_CTYPE=C.UTF-8\0")
     rows = {line[:26].strip(): line[26:].split()[:2] for line in (proc / "limits").read_text().splitlines()}
@@ -245,9 +238,15 @@ ANSWERS = {
     "deep JSON": "answer(b'[' * 4000)",
     "a long number": "answer(b'9' * 4096)",
     "a list": "answer(b'[]')",
-    "bad UTF-8 in the text": "answer(b'{}', b'\\xff')",
-    "a surrogate in the text": "answer(b'{}', b'\\xed\\xa0\\x80')",
-    "one answer too many": "s.sendall(F.pack(2, 3) + b'{}now' + F.pack(2, 5) + b'{}later')",
+    "bad UTF-8 in the text": "piece(b'\\xff'), answer(b'{}')",
+    "a surrogate in the text": "piece(b'\\xed\\xa0\\x80'), answer(b'{}')",
+    "a text above the limit": "piece(b'x' * 100_001), answer(b'{}')",
+    "no text": "answer(b'{}')",
+    "no number of images": "answer(b'{\"more\": true, \"coverage\": 0.0}'), answer(b'{}')",
+    "true for a number of images": "answer(PIECE.replace(b'0,', b'true,')), answer(b'{}')",
+    "fewer images than none": "answer(PIECE.replace(b'0,', b'-1,')), answer(b'{}')",
+    "a coverage above one": "answer(PIECE.replace(b'0.0', b'1.5')), answer(b'{}')",
+    "a coverage that is no number": "answer(PIECE.replace(b'0.0', b'NaN')), answer(b'{}')",
     "an unknown problem": 'answer(b\'{"problem": "rm"}\')',
     "a problem that is a list": "answer(b'{\"problem\": []}')",
     "a problem without numbers": 'answer(b\'{"problem": "no_page"}\')',
@@ -256,41 +255,82 @@ ANSWERS = {
 }
 
 
+AFTER_THE_PAGE = {
+    "a text in the end": "piece(b'x'), answer(b'{}', b'y')",
+    "one page too many": "piece(b'x'), piece(b'y'), answer(b'{}')",
+    "one answer too many": "s.sendall(framed(PIECE, b'now') + framed(b'{}') + framed(PIECE, b'later') + framed(b'{}'))",
+}
+
+
+@contextmanager
+def taken_over(monkeypatch: pytest.MonkeyPatch, answers: str) -> Iterator[None]:
+    """Workers started meanwhile say this, whatever they are asked."""
+    program = f"""
+import json, socket, struct, sys
+fd = json.loads(sys.argv[1])[0]
+s, F = socket.socket(fileno=fd), struct.Struct("!II")
+PIECE = b'{{"more": true, "images": 0, "coverage": 0.0}}'
+def framed(header, payload=b""):
+    return F.pack(len(header), len(payload)) + header + payload
+def answer(header, payload=b""):
+    s.sendall(framed(header, payload))
+def piece(text):
+    answer(PIECE, text)
+answer(b"{{}}")
+s.recv(8)
+{answers}
+"""
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_process, "BOOTSTRAP", program)
+        yield
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_an_answer_that_breaks_the_rules_is_a_crash(
     workers: DocumentWorkers, files: ExitStack, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A worker that a document took over can say anything."""
-    taken_over = f"""
-import json, socket, struct, sys
-fd = json.loads(sys.argv[1])[0]
-s, F = socket.socket(fileno=fd), struct.Struct("!II")
-def answer(header, payload=b""):
-    s.sendall(F.pack(len(header), len(payload)) + header + payload)
-answer(b"{{}}")
-s.recv(8)
-{ANSWERS[name]}
-"""
     source = files.enter_context(opened(GOOD))
-    with monkeypatch.context() as patch:
-        patch.setattr(documents, "BOOTSTRAP", taken_over)
+    with taken_over(monkeypatch, ANSWERS[name]):
         tracemalloc.start()
         try:
             with pytest.raises(DocumentCrashed):
-                await workers.page_text(source, 0, LIMITS)
+                await workers.page_text(source, 0, LIMITS.with_values({"guest.message": 100_000}))
             assert tracemalloc.get_traced_memory()[1] < 10 << 20  # lengths are checked before anything is allocated
         finally:
             tracemalloc.stop()
-    assert workers._all == set()
+    assert workers._pool.workers == set()
+    await check_next_works(workers)
+
+
+@pytest.mark.parametrize("name", AFTER_THE_PAGE)
+async def test_an_answer_that_breaks_the_rules_after_the_page_costs_its_worker_only(
+    workers: DocumentWorkers, files: ExitStack, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What was read ahead is the worker's own affair; but it may not serve on."""
+    source = files.enter_context(opened(GOOD))
+    with taken_over(monkeypatch, AFTER_THE_PAGE[name]):
+        assert await workers.page_text(source, 0, LIMITS) in (PageText("x"), PageText("now"))
+    assert workers._pool.workers == set()
+    await check_next_works(workers)
+
+
+@pytest.mark.parametrize("command", ["open_document", "page_image"])
+async def test_pieces_of_an_answer_that_has_none_are_a_crash(
+    workers: DocumentWorkers, files: ExitStack, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    source = files.enter_context(opened(GOOD))
+    with taken_over(monkeypatch, """while True: answer(b'{"more": 1}')"""), pytest.raises(DocumentCrashed):
+        await getattr(workers, command)(*((source, LIMITS) if command == "open_document" else (source, 0, LIMITS)))
     await check_next_works(workers)
 
 
 async def test_what_a_worker_prints_does_not_stop_it(files: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full pipe would block it until the time limit."""
-    chatter = documents.BOOTSTRAP.replace(
+    chatter = worker_process.BOOTSTRAP.replace(
         "main(fd", "import os\nfor _ in range(99):\n    try: os.write(2, b'x' * 9999)\n    except OSError: pass\nmain(fd"
     )
-    monkeypatch.setattr(documents, "BOOTSTRAP", chatter)
+    monkeypatch.setattr(worker_process, "BOOTSTRAP", chatter)
     async with open_document_workers(1) as workers:
         await check_next_works(workers)
 
@@ -335,9 +375,7 @@ async def test_every_cancelled_moment_leaves_the_pool_usable(files: ExitStack) -
                 await workers.page_text(source, 0, LIMITS)
             if not scope.cancelled_caught:
                 break
-            assert workers._busy == 0
-            assert workers._slots.value == 1
-            assert len(workers._all) == len(workers._idle)
+            assert workers._pool.at_rest
         else:
             pytest.fail("no run came through")
         await check_next_works(workers)

@@ -1,12 +1,13 @@
 """Hostile blocks through the public face: each ends in an Envelope with the right code, while a good job runs beside it."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import trio
 import wasmtime
 
-from cuttlefish import BlockBytes, Envelope, Host, JobStatus, open_host
+from cuttlefish import BlockBytes, Envelope, Host, JobStatus, Progress, open_host
 from guests import PAGE, SPIN, from_wat, scripted
 
 DONE = {"cmd": "done", "result": None}
@@ -201,6 +202,45 @@ async def test_after_done_the_instance_is_gone() -> None:
     async with open_host() as host:
         job = host.start(scripted({"cmd": "done", "result": 1}, {"cmd": "done", "result": 2}), None)
         assert (await job.envelope()).result == 1
+
+
+async def test_a_handle_of_another_job_is_none_of_this_one(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    read = {"cmd": "slice", "handle": 0, "offset": 0, "len": 6}
+    async with open_host() as host:
+        owner = host.start(
+            scripted({"cmd": "open", "path": "secret.txt"}, EMIT, read, DONE, signature="json -> json"),
+            None,
+            read=[tmp_path],
+            base_dir=tmp_path,
+        )
+        async for update in owner:
+            if isinstance(update, Progress):
+                break
+        envelope = await host.run(scripted(read, DONE), None, read=[tmp_path], base_dir=tmp_path)
+        assert (await owner.envelope()).status is JobStatus.COMPLETED
+    assert envelope.error is not None
+    assert (envelope.error.code, envelope.error.message) == ("bad_command", "slice: there is no handle 0; nothing is open")
+
+
+async def test_a_result_of_exactly_the_limit_is_taken_whole() -> None:
+    """64 MiB are checked as strictly as a small command, and leave the block once."""
+    head, tail, length = b'{"cmd":"done","result":"', b'"}', 64 * 1024 * 1024
+    at = PAGE
+    fill = f"""(memory.fill (i32.const {at + len(head)}) (i32.const 120) (i32.const {length - len(head) - len(tail)}))
+        (i32.store16 (i32.const {at + length - 2}) (i32.const {int.from_bytes(tail, "little")}))"""
+    raw = at.to_bytes(4, "little") + length.to_bytes(4, "little")
+    block = answering(
+        16,
+        memory='(memory (export "memory") 1100)',
+        data=f'(data (i32.const 16) "{"".join(f"{chr(92)}{byte:02x}" for byte in raw)}")'
+        f'(data (i32.const {at}) "{"".join(f"{chr(92)}{byte:02x}" for byte in head)}")',
+        step=fill,
+    )
+    async with open_host() as host:
+        envelope = await host.run(block, None)
+    assert envelope.status is JobStatus.COMPLETED
+    assert envelope.result == "x" * (length - len(head) - len(tail))
 
 
 async def test_a_result_of_sixty_four_mebibytes_and_one_byte_is_over_the_limit() -> None:

@@ -74,10 +74,90 @@ pub fn Whole(comptime Integer: type) type {
     };
 }
 
+/// A JSON value of any kind, as it was written. It is passed on unchanged, whatever it holds, and
+/// without the time and memory that reading it would take.
+pub const Json = struct {
+    source: []const u8,
+
+    pub const Form = enum { text, number, bool, null, list, object };
+
+    pub fn form(value: Json) Form {
+        return switch (value.source[0]) {
+            '"' => .text,
+            '{' => .object,
+            '[' => .list,
+            't', 'f' => .bool,
+            'n' => .null,
+            else => .number,
+        };
+    }
+
+    /// The value as a `T`, good for the step under way; null if it is not one.
+    pub fn read(value: Json, comptime T: type) ?T {
+        return value.readWith(T, stepAllocator());
+    }
+
+    /// The same, in memory of another lifetime. What needs no memory lies in the value itself.
+    pub fn readWith(value: Json, comptime T: type, allocator: std.mem.Allocator) ?T {
+        return readJson(T, allocator, value.source, .alloc_if_needed) catch null;
+    }
+
+    pub fn jsonParse(allocator: std.mem.Allocator, source: anytype, options: std.json.ParseOptions) !Json {
+        _ = try source.peekNextTokenType(); // goes past the white space before the value
+        const start = source.cursor;
+        try source.skipValue();
+        const written_as = source.input[start..source.cursor];
+        return .{ .source = if (options.allocate == .alloc_always) try allocator.dupe(u8, written_as) else written_as };
+    }
+
+    pub fn jsonStringify(value: Json, writer: anytype) !void {
+        try writer.print("{s}", .{value.source});
+    }
+};
+
+/// The members of a JSON object whose names are not known beforehand, in their order.
+pub const Members = struct {
+    all: []const Member,
+
+    pub const Member = struct { name: []const u8, value: Json };
+
+    pub fn find(members: Members, name: []const u8) ?Json {
+        for (members.all) |member| {
+            if (std.mem.eql(u8, member.name, name)) return member.value;
+        }
+        return null;
+    }
+
+    pub fn jsonParse(allocator: std.mem.Allocator, source: anytype, options: std.json.ParseOptions) !Members {
+        if (try source.next() != .object_begin) return error.UnexpectedToken;
+        var members: std.ArrayList(Member) = .empty;
+        while (try source.peekNextTokenType() == .string) {
+            const name = try std.json.innerParse([]const u8, allocator, source, options);
+            if (find(.{ .all = members.items }, name) != null) return error.DuplicateField;
+            try members.append(allocator, .{ .name = name, .value = try Json.jsonParse(allocator, source, options) });
+        }
+        _ = try source.next();
+        return .{ .all = members.items };
+    }
+};
+
 // Commands
 
 /// The command a function below has just written for the host.
-pub const Command = enum { infer, open, slice, slice_bytes, page_text, page_image, emit, done, fail };
+pub const Command = enum {
+    infer,
+    open,
+    slice,
+    slice_bytes,
+    page_text,
+    page_text_opt,
+    document_text,
+    page_image,
+    image_op,
+    emit,
+    done,
+    fail,
+};
 
 /// Runs the model. `images` are handles.
 pub const Inference = struct { prompt: []const u8, max_tokens: u32, images: []const u32 = &.{} };
@@ -112,9 +192,42 @@ pub fn pageText(handle: u32, page: u32) Command {
     return write(.{ .cmd = Command.page_text, .handle = handle, .page = page });
 }
 
+/// Asks for the text layer of a page, or for the reason why it cannot be read: `pageText` would end
+/// the job. Answered by `page_text_attempted`.
+pub fn pageTextOpt(handle: u32, page: u32) Command {
+    return write(.{ .cmd = Command.page_text_opt, .handle = handle, .page = page });
+}
+
+/// Asks for the text of all pages in one, with a blank line between two. Answered by `page_texted`.
+pub fn documentText(handle: u32) Command {
+    return write(.{ .cmd = Command.document_text, .handle = handle });
+}
+
 /// Asks for a picture of a page, counted from zero. Answered by `page_imaged`.
 pub fn pageImage(handle: u32, page: u32) Command {
     return write(.{ .cmd = Command.page_image, .handle = handle, .page = page });
+}
+
+/// A part of an image, in pixels from its upper left corner.
+pub const Rectangle = struct { x: u32, y: u32, width: u32, height: u32 };
+
+/// Asks for a copy of an image that fits into a box: proportions are kept, and a small image stays
+/// as it is. Answered by `page_imaged`.
+pub fn resize(handle: u32, max_width: u32, max_height: u32) Command {
+    return write(.{
+        .cmd = Command.image_op,
+        .handle = handle,
+        .op = .{ .op = "resize", .max_width = max_width, .max_height = max_height },
+    });
+}
+
+/// Asks for a part of an image, which must lie wholly inside. Answered by `page_imaged`.
+pub fn crop(handle: u32, part: Rectangle) Command {
+    return write(.{
+        .cmd = Command.image_op,
+        .handle = handle,
+        .op = .{ .op = "crop", .x = part.x, .y = part.y, .width = part.width, .height = part.height },
+    });
 }
 
 /// Shows progress, any value std.json can write, to whoever watches. Answered by `emitted`.
@@ -153,8 +266,9 @@ pub const Event = union(enum) {
     opened: Opened,
     sliced: Window,
     sliced_bytes: Window,
-    page_texted: struct { text: []const u8 },
-    page_imaged: struct { handle: u32, len: u64 },
+    page_texted: PageText,
+    page_text_attempted: PageAttempt,
+    page_imaged: Picture,
     emitted,
 };
 
@@ -171,6 +285,27 @@ pub const Kind = union(enum) {
 
 pub const Document = struct { pages: u32, has_text_layer: bool };
 
+/// A page's text, and how many images lie on the page; null where an older host, or the text of more
+/// than one page, leaves that out.
+pub const PageText = struct {
+    text: []const u8,
+    images: ?u32,
+    coverage_json: ?Json,
+
+    /// The part of the page that its images cover, from 0 to 1. Only a block that asks for it pays
+    /// for reading fractions, which takes 19 KB of code.
+    pub fn coverage(page: PageText) ?f64 {
+        const part = page.coverage_json orelse return null;
+        return if (part.form() == .number) part.read(f64) else null;
+    }
+};
+
+/// A page's text, or the code and reason why there is none.
+pub const PageAttempt = union(enum) { text: []const u8, reason: []const u8 };
+
+/// A new image; an older host does not tell its `format`.
+pub const Picture = struct { handle: u32, len: u64, format: ?[]const u8 };
+
 /// A piece of a file: UTF-8 for `slice`, anything for `sliceBytes`. Read on at `next_offset`.
 pub const Window = struct {
     bytes: []const u8,
@@ -180,6 +315,93 @@ pub const Window = struct {
     /// stand still would ask for ever; it answers with `stuck` instead.
     pub fn advances(window: Window, offset: u64, len: u64) bool {
         return window.next_offset > offset and window.next_offset <= len;
+    }
+};
+
+// Text
+
+/// What blocks ask of a text in UTF-8. A character is a code point.
+pub const utf8 = struct {
+    pub fn trimmed(all: []const u8) []const u8 {
+        return std.mem.trim(u8, all, &std.ascii.whitespace);
+    }
+
+    pub fn startsCharacter(byte: u8) bool {
+        return byte & 0b1100_0000 != 0b1000_0000;
+    }
+
+    pub fn characters(all: []const u8) usize {
+        var count: usize = 0;
+        for (all) |byte| count += @intFromBool(startsCharacter(byte));
+        return count;
+    }
+
+    /// The first `count` characters, or all if there are fewer.
+    pub fn first(all: []const u8, count: usize) []const u8 {
+        var seen: usize = 0;
+        for (all, 0..) |byte, index| {
+            if (!startsCharacter(byte)) continue;
+            if (seen == count) return all[0..index];
+            seen += 1;
+        }
+        return all;
+    }
+
+    /// The character that begins at a byte.
+    pub fn characterAt(all: []const u8, start: usize) u21 {
+        var rest = std.unicode.Utf8View.initUnchecked(all[start..]).iterator();
+        return rest.nextCodepoint().?;
+    }
+
+    /// The character that ends before a byte.
+    pub fn characterBefore(all: []const u8, end: usize) u21 {
+        var start = end - 1;
+        while (!startsCharacter(all[start])) start -= 1;
+        return characterAt(all, start);
+    }
+
+    /// The first `count` characters without white space around them, on one line: for quoting in a message. Good for
+    /// the step under way.
+    pub fn quotable(all: []const u8, count: usize) []const u8 {
+        const quoted = stepAllocator().dupe(u8, first(trimmed(all), count)) catch @trap();
+        for (quoted) |*byte| {
+            if (std.ascii.isControl(byte.*)) byte.* = ' ';
+        }
+        return quoted;
+    }
+
+    /// How long a text is within a JSON string.
+    pub fn jsonBytes(all: []const u8) u64 {
+        var bytes: u64 = all.len;
+        for (all) |byte| bytes += switch (byte) {
+            '"', '\\', '\n', '\r', '\t', 0x08, 0x0C => 1,
+            0...0x07, 0x0B, 0x0E...0x1F => 5,
+            else => 0,
+        };
+        return bytes;
+    }
+
+    /// Whether a text says anything: it has a letter or digit of any script.
+    pub fn hasWords(all: []const u8) bool {
+        var rest = std.unicode.Utf8View.initUnchecked(all).iterator();
+        while (rest.nextCodepoint()) |character| {
+            if (isInWord(character)) return true;
+        }
+        return false;
+    }
+
+    /// Whether a character is a letter or digit, as far as a few ranges tell.
+    pub fn isInWord(character: u21) bool {
+        return switch (character) {
+            0...0x7F => std.ascii.isAlphanumeric(@intCast(character)),
+            0x80...0xA9, 0xAB...0xB4, 0xB6...0xB9, 0xBB...0xBF, 0xD7, 0xF7 => false, // Latin-1 controls and signs
+            0x1680, 0x2000...0x206F => false, // spaces and general punctuation
+            0x2190...0x2BFF => false, // arrows, boxes, shapes, bullets
+            0x3000...0x3004, 0x3008...0x3020 => false, // spaces and brackets of East Asian scripts
+            0xE000...0xF8FF => false, // private use: what a PDF font without names leaves behind
+            0xFEFF, 0xFFFC, 0xFFFD => false, // byte order mark and replacements
+            else => true,
+        };
     }
 };
 
@@ -204,6 +426,7 @@ pub fn format(comptime pattern: []const u8, values: anytype) []const u8 {
 ///
 /// - defaults for all fields, because every `init` starts from them;
 /// - `signature`, and `Input`, a type that std.json can read;
+/// - if `Input` has fields beyond the signature's, which have defaults, `options`: their types, for people;
 /// - `init(*Block, Input) Command` and `step(*Block, Event) Command`;
 /// - if it wants to see each token, `onToken(*Block, []const u8) Verdict`.
 ///
@@ -212,14 +435,15 @@ pub fn format(comptime pattern: []const u8, values: anytype) []const u8 {
 pub fn exportBlock(comptime Block: type) void {
     const exports = struct {
         var block: Block = .{};
+        const options = if (@hasDecl(Block, "options")) " (optional: " ++ Block.options ++ ")" else "";
 
         fn init(address: usize, len: usize) callconv(.c) *const Descriptor {
             _ = run_arena.reset(.retain_capacity);
             _ = step_arena.reset(.retain_capacity);
             block = .{};
-            // The input must outlast the buffer it came in, which the first event overwrites.
-            const input = readJson(Block.Input, run_arena.allocator(), bytesAt(address, len), .alloc_always) catch
-                return answer(fail("bad_input", "the input is not " ++ Block.signature.input));
+            const message = keepInput(bytesAt(address, len));
+            const input = readJson(Block.Input, run_arena.allocator(), message, .alloc_if_needed) catch
+                return answer(fail("bad_input", "the input is not " ++ Block.signature.input ++ options));
             return answer(block.init(input));
         }
 
@@ -260,6 +484,7 @@ var written: std.Io.Writer.Allocating = .init(memory);
 var descriptor: Descriptor = .{};
 var last_command: Command = .fail;
 var input_buffer: []u8 = &.{};
+var kept_input: []u8 = &.{};
 
 /// Small messages are the rule; this many bytes spare most blocks a second allocation.
 const smallest_input_buffer = 4096;
@@ -273,6 +498,15 @@ fn allocate(len: usize) callconv(.c) ?[*]u8 {
         input_buffer = memory.alloc(u8, @max(len, smallest_input_buffer)) catch return null;
     }
     return input_buffer.ptr;
+}
+
+/// The input's strings lie where they came in, so no event may overwrite that buffer before the next run; copying them
+/// would double what a large input takes.
+fn keepInput(message: []const u8) []const u8 {
+    memory.free(kept_input);
+    kept_input = input_buffer;
+    input_buffer = &.{};
+    return message;
 }
 
 /// A host may pass any address with length 0, even 0 itself, which no Zig pointer may hold.
@@ -317,6 +551,9 @@ fn readJson(comptime T: type, allocator: std.mem.Allocator, json: []const u8, co
 const WireEvent = struct {
     event: Text,
     text: ?Text = null,
+    @"error": ?Text = null,
+    images: ?Whole(u32) = null,
+    coverage: ?Json = null,
     tokens_out: ?Whole(u64) = null,
     handle: ?Whole(u32) = null,
     len: ?Whole(u64) = null,
@@ -347,8 +584,17 @@ fn readEvent(json: []const u8) error{Unreadable}!Event {
             .bytes = try decodeBase64(try bytesOf(wire.bytes_base64)),
             .next_offset = try numberOf(wire.next_offset),
         } },
-        .page_texted => .{ .page_texted = .{ .text = try bytesOf(wire.text) } },
-        .page_imaged => .{ .page_imaged = .{ .handle = try numberOf(wire.handle), .len = try numberOf(wire.len) } },
+        .page_texted => .{ .page_texted = .{
+            .text = try bytesOf(wire.text),
+            .images = if (wire.images) |count| count.value else null,
+            .coverage_json = wire.coverage,
+        } },
+        .page_text_attempted => .{ .page_text_attempted = try readAttempt(wire) },
+        .page_imaged => .{ .page_imaged = .{
+            .handle = try numberOf(wire.handle),
+            .len = try numberOf(wire.len),
+            .format = if (wire.kind) |kind| try bytesOf(kind.format) else null,
+        } },
         .emitted => .emitted,
     };
 }
@@ -364,6 +610,14 @@ fn readKind(wire: WireKind) error{Unreadable}!Kind {
         } },
         .binary => .binary,
     };
+}
+
+fn readAttempt(wire: WireEvent) error{Unreadable}!PageAttempt {
+    if (wire.@"error") |reason| {
+        if (wire.text != null) return error.Unreadable;
+        return .{ .reason = reason.bytes };
+    }
+    return .{ .text = try bytesOf(wire.text) };
 }
 
 fn bytesOf(text: ?Text) error{Unreadable}![]const u8 {
@@ -388,8 +642,9 @@ fn answers(event: Event, command: Command) bool {
         .open => .opened,
         .slice => .sliced,
         .slice_bytes => .sliced_bytes,
-        .page_text => .page_texted,
-        .page_image => .page_imaged,
+        .page_text, .document_text => .page_texted,
+        .page_text_opt => .page_text_attempted,
+        .page_image, .image_op => .page_imaged,
         .emit => .emitted,
         .done, .fail => return false,
     };

@@ -1,0 +1,55 @@
+"""How much is measured."""
+
+from dataclasses import dataclass
+
+__all__ = ["FULL", "QUICK", "Scale"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Numbers of repeats, and sizes."""
+
+    rounds: int
+    step_calls: int
+    """Calls per round at small payloads; large ones get fewer."""
+    walk_bytes: int
+    walk_rounds: int
+    starts: int
+    cold_starts: int
+    cancels: int
+    jobs: int
+    tokens: int
+    graph_nodes: int
+    graph_rounds: int
+    run_nodes: int
+
+
+FULL = Scale(
+    rounds=25,
+    step_calls=2_000,
+    walk_bytes=100_000_000,
+    walk_rounds=7,
+    starts=300,
+    cold_starts=10,
+    cancels=200,
+    jobs=10_000,
+    tokens=5_000,
+    graph_nodes=1_000,
+    graph_rounds=15,
+    run_nodes=200,
+)
+
+QUICK = Scale(
+    rounds=3,
+    step_calls=50,
+    walk_bytes=5_000_000,
+    walk_rounds=2,
+    starts=5,
+    cold_starts=1,
+    cancels=5,
+    jobs=100,
+    tokens=100,
+    graph_nodes=50,
+    graph_rounds=2,
+    run_nodes=10,
+)

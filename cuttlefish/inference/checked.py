@@ -1,0 +1,164 @@
+"""What holds for every model, whoever provides it: `open_backend` puts this around each.
+
+The reply to a prompt with a schema is judged here, by the schema itself and in a process that can be killed, because engines
+keep to a schema only as far as they understand it.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+
+from cuttlefish.errors import BadCommand, InferenceFailed, Unsupported
+from cuttlefish.inference.backend import Backend, Embedder, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.child import TooMuchOutput, run_child
+from cuttlefish_abi import BadJson, parse_json
+
+__all__ = ["CheckedBackend", "CheckedEmbedder"]
+
+JUDGE_TIME_S = 10.0
+JUDGE_MEMORY_BYTES = 1 << 30
+JUDGE_OUT_BYTES = 64 << 10
+MOST_SCHEMA_BYTES = 64 << 10
+
+
+class CheckedBackend:
+    """Keeps the promises of `Backend` that need no knowledge of the model."""
+
+    def __init__(self, inner: Backend) -> None:
+        self._inner = inner
+        self._good_schemas: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """See `Backend.name`."""
+        return self._inner.name
+
+    @property
+    def accepts_images(self) -> bool:
+        """See `Backend.accepts_images`."""
+        return self._inner.accepts_images
+
+    async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
+        """See `Backend.infer`."""
+        if not _is_text(prompt.text):
+            raise InferenceFailed(f'model "{self.name}" cannot read the prompt: it holds half of a surrogate pair')
+        if prompt.images and not self.accepts_images:
+            raise Unsupported(
+                f'model "{self.name}" reads text only, and the prompt has {len(prompt.images)} image(s). '
+                "Choose a model that reads images; for llama-cpp, its mmproj file belongs beside it"
+            )
+        if prompt.schema is not None:
+            await self._check_schema(prompt.schema)
+        if prompt.max_tokens < 1:  # some engines would make one, others as many as they like
+            await trio.lowlevel.checkpoint()
+            reply = Reply("", "length")
+        else:
+            reply = await self._inner.infer(prompt, sink, meter)
+        if prompt.schema is not None and reply.finish != "stopped_by_block":
+            await self._check_reply(prompt, prompt.schema, reply)
+        return reply
+
+    async def aclose(self) -> None:
+        """See `Backend.aclose`."""
+        await self._inner.aclose()
+
+    async def _check_schema(self, schema: Mapping[str, Any]) -> None:
+        """Before the model is asked: a schema that is none must cost no token."""
+        text = _schema_text(schema)
+        if text in self._good_schemas:
+            return
+        verdict = await _judge(f'{{"schema":{text}}}')
+        if "schema_wrong" in verdict:
+            raise BadCommand(f"the schema for the reply is no JSON Schema: {verdict['schema_wrong']}")
+        if len(self._good_schemas) < 1_000:
+            self._good_schemas.add(text)
+
+    async def _check_reply(self, prompt: Prompt, schema: Mapping[str, Any], reply: Reply) -> None:
+        cut = reply.finish == "length"
+        short = (
+            f'the reply of model "{self.name}" was cut after {prompt.max_tokens} tokens, before its JSON was whole. '
+            "Allow more tokens, or ask for less"
+        )
+        try:
+            parse_json(reply.text.encode())
+        except BadJson as e:
+            raise InferenceFailed(short if cut else f'the reply of model "{self.name}" is no JSON: {e}. Ask again') from None
+        verdict = await _judge(f'{{"schema":{_schema_text(schema)},"value":{reply.text}}}')
+        if "schema_wrong" in verdict:
+            raise BadCommand(f"the schema for the reply cannot be used: {verdict['schema_wrong']}")
+        if "value_wrong" in verdict:
+            raise InferenceFailed(
+                short if cut else f'the reply of model "{self.name}" does not fit the schema at {verdict["value_wrong"]}. Ask again'
+            )
+
+
+class CheckedEmbedder:
+    """Keeps the promises of `Embedder` that need no knowledge of the model."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """See `Embedder.name`."""
+        return self._inner.name
+
+    async def embed(self, texts: Sequence[str], meter: TokenMeter) -> list[list[float]]:
+        """See `Embedder.embed`."""
+        for number, text in enumerate(texts):
+            if not text:
+                raise BadCommand(f"embed.texts[{number}] is empty: a text without words has no vector")
+            if not _is_text(text):
+                raise InferenceFailed(f'model "{self.name}" cannot read embed.texts[{number}]: it holds half of a surrogate pair')
+        if not texts:
+            await trio.lowlevel.checkpoint()
+            return []
+        vectors = await self._inner.embed(texts, meter)
+        if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1 or not vectors[0]:
+            raise InferenceFailed(f'model "{self.name}" gave {len(vectors)} vectors for {len(texts)} texts, or of unlike lengths')
+        return vectors
+
+    async def aclose(self) -> None:
+        """See `Embedder.aclose`."""
+        await self._inner.aclose()
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _schema_text(schema: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        parse_json(text.encode())
+    except (TypeError, ValueError, RecursionError) as e:
+        why = str(e) if isinstance(e, BadJson) else "it holds something that JSON cannot say"
+        raise BadCommand(f"the schema for the reply is no JSON Schema: {why}") from None
+    if len(text) > MOST_SCHEMA_BYTES:
+        raise BadCommand(f"the schema for the reply has {len(text)} characters; at most {MOST_SCHEMA_BYTES} can be used")
+    return text
+
+
+async def _judge(asked: str) -> dict[str, str]:
+    command = [sys.executable, "-P", "-m", "cuttlefish.inference.schema_worker"]
+    try:
+        result = await run_child(
+            command, asked.encode(), time_s=JUDGE_TIME_S, out_bytes=JUDGE_OUT_BYTES, memory_bytes=JUDGE_MEMORY_BYTES
+        )
+    except trio.TooSlowError:
+        raise BadCommand(
+            f"the schema for the reply takes longer than {JUDGE_TIME_S:g} s to apply: simplify its patterns and references"
+        ) from None
+    except TooMuchOutput:
+        raise BadCommand("the schema for the reply cannot be used: what is wrong with it is too long to tell") from None
+    if result.code != 0:
+        raise BadCommand("the schema for the reply cannot be used: applying it takes more memory than there is. Simplify it")
+    verdict: dict[str, str] = json.loads(result.out)
+    return verdict

@@ -1,0 +1,55 @@
+"""The process that judges JSON by a JSON Schema. Both come from a block, and a schema can make its judge work for ever.
+
+Reads one JSON object from standard input: `schema`, and `value` to hold against it if there is one. Writes one: `schema_wrong`
+or `value_wrong` with a sentence, or nothing in it.
+"""
+
+import json
+import sys
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+MOST_WORDS = 200  # of a value or keyword that a message quotes
+
+
+def main() -> None:
+    """Judge, and say so."""
+    sys.setrecursionlimit(5_000)
+    asked = json.load(sys.stdin)
+    json.dump(judge(asked["schema"], asked), sys.stdout)
+
+
+def judge(schema: Any, asked: dict[str, object]) -> dict[str, str]:
+    """The verdict on `schema` (`Any`: nothing is known of it yet).
+
+    The registry is empty on purpose: a schema that points to the network or a file is not followed there.
+    """
+    try:
+        Draft202012Validator.check_schema(schema)
+        if "value" not in asked:
+            return {}
+        error = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(asked["value"]))
+    except SchemaError as wrong:
+        return {"schema_wrong": f"{_place(wrong.absolute_path)}: {_brief(wrong.message)}"}
+    except Unresolvable as wrong:
+        return {"schema_wrong": f'it points to "{_brief(wrong.ref)}", which is not in it'}
+    except RecursionError:
+        return {"schema_wrong": "it refers to itself without an end"}
+    return {} if error is None else {"value_wrong": f"{_place(error.absolute_path)}: {_brief(error.message)}"}
+
+
+def _place(path: object) -> str:
+    return "/".join(["", *(str(part) for part in path)]) or "/"  # type: ignore[attr-defined]  # a deque of keys and positions
+
+
+def _brief(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_WORDS else line[: MOST_WORDS - 1] + "…"
+
+
+if __name__ == "__main__":
+    main()

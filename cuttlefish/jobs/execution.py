@@ -1,0 +1,232 @@
+"""Carries out one job: a block by itself, or a pipeline."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from cuttlefish.engine.module import BlockBytes, CompiledModule
+from cuttlefish.errors import CapabilityDenied, SchemaMismatch, TimedOut
+from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
+from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.resources import Resources
+from cuttlefish.limits import Limits, limit_exceeded
+from cuttlefish.loop import BlockRun, no_embedder, run_block
+from cuttlefish.media.capabilities import Capabilities
+from cuttlefish.media.handles import HandleTable
+from cuttlefish.media.job_handles import JobHandles
+from cuttlefish.pipeline.catalog import find_block
+from cuttlefish.pipeline.graph import Graph, GraphNode, build_graph
+from cuttlefish.pipeline.items import items_of_manifest, paths_of_pattern
+from cuttlefish.pipeline.run import NodeRecord, run_graph
+from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError
+from cuttlefish_abi import BadJson, Signature, Usage, parse_json
+
+__all__ = ["Costs", "Request", "check_pipeline", "execute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job was asked to do."""
+
+    what: BlockBytes | Path | LoadedPipeline
+    """A block's bytes or file, or a pipeline."""
+    value: object
+    model: str | None
+    """The model for what names none itself."""
+    embedding_model: str | None
+    local_only: bool
+    """Whether models must be on this machine."""
+    read: tuple[str | Path, ...]
+    """Folders and files that may be opened, beside those that the pipeline grants."""
+    base_dir: Path
+    """What paths in the input are relative to."""
+    password: str | None = field(repr=False)
+    limits: Limits
+
+
+@dataclass(slots=True)
+class Costs:
+    """What a job has cost so far."""
+
+    began: float = field(default_factory=time.monotonic)
+    meters: list[TokenMeter] = field(default_factory=list)
+    """Of a block by itself."""
+    nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
+    """Of a pipeline: each node has meters of its own."""
+    models: dict[str, None] = field(default_factory=dict)
+    """The models that were asked, in the order of asking."""
+
+    def usage(self) -> Usage:
+        """As the Envelope tells it."""
+        meters = [*self.meters, *(meter for node in self.nodes.values() for meter in node.meters)]
+        return Usage(
+            tokens_in=sum(meter.tokens_in for meter in meters),
+            tokens_out=sum(meter.tokens_out for meter in meters),
+            duration_ms=max(1, round((time.monotonic() - self.began) * 1000)),
+            model=", ".join(self.models) or None,
+        )
+
+
+async def execute(job: Job, request: Request, resources: Resources, costs: Costs) -> object:
+    """Run the job and return its result. Cancelling stops all of it.
+
+    Raises:
+        CuttlefishError: the job failed.
+    """
+    limit = request.limits.job_time_s
+    with trio.move_on_after(float("inf") if limit is None else limit):
+        execution = _Execution(job, request, resources, costs)
+        value_json = _encode(request.value, request.limits)
+        value = _parse(value_json, request.limits)
+        if isinstance(request.what, LoadedPipeline):
+            return await _run_pipeline(execution, request.what, value)
+        return await _run_one(execution, request.what, value, value_json)
+    raise TimedOut(f"the job took longer than it may (job.time is {limit:g} seconds)")
+
+
+async def check_pipeline(loaded: LoadedPipeline, resources: Resources, limits: Limits) -> Graph:
+    """Load a pipeline's blocks and check its seams.
+
+    Raises:
+        PipelineError: with every problem that there is.
+    """
+
+    async def load(name: str) -> tuple[CompiledModule, Signature]:
+        block = await trio.to_thread.run_sync(find_block, name, loaded.folder, limits)
+        return await resources.load_block(block, limits)
+
+    return await build_graph(loaded, load)
+
+
+@dataclass(frozen=True, slots=True)
+class _Execution:
+    """One job and what it may use."""
+
+    job: Job
+    request: Request
+    resources: Resources
+    costs: Costs
+
+    def block_run(self, module: CompiledModule, handles: HandleTable, model: str | None, meters: list[TokenMeter]) -> BlockRun:
+        """A run of a block, which asks `model` if it asks one."""
+        return BlockRun(
+            module=module,
+            handles=handles,
+            documents=self.resources.documents,
+            backend=partial(self._backend, model),
+            embedder=self._embedder if self.request.embedding_model else no_embedder,
+            watcher=self.job,
+            password=self.request.password,
+            limits=self.request.limits,
+            threads=self.resources.threads,
+            meters=meters,
+        )
+
+    async def _backend(self, model: str | None) -> Backend:
+        found = await self.resources.backend(model, local_only=self.request.local_only)
+        self.costs.models[found.name] = None
+        return found
+
+    async def _embedder(self) -> Embedder:
+        assert self.request.embedding_model is not None
+        found = await self.resources.embedder(self.request.embedding_model, local_only=self.request.local_only)
+        self.costs.models[found.name] = None
+        return found
+
+
+async def _run_one(execution: _Execution, block: BlockBytes | Path, value: object, value_json: bytes) -> object:
+    """Run a block by itself."""
+    request, limits = execution.request, execution.request.limits
+    if isinstance(block, Path):
+        block = await trio.to_thread.run_sync(find_block, str(block), Path(), limits)
+    module = await execution.resources.compiler.compile(block, limits)
+    capabilities = await trio.to_thread.run_sync(_grant, request.read, request.base_dir)
+    with capabilities, HandleTable(capabilities, limits) as handles:
+        run = execution.block_run(module, handles, request.model, execution.costs.meters)
+        return await run_block(run, value, value_json)
+
+
+async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: object) -> object:
+    """Check a pipeline and its input, and run it."""
+    request = execution.request
+    try:
+        graph = await check_pipeline(loaded, execution.resources, request.limits)
+    except PipelineError as error:
+        raise SchemaMismatch(str(error)) from None
+    # No handle fits: a job's input comes from outside, where there are none.
+    if (wrong := graph.input.mismatch(value, place="input", handle_kind=lambda _: None)) is not None:
+        raise SchemaMismatch(f"the input does not fit what the pipeline takes, {graph.input}: {wrong}")
+    roots = [*(loaded.folder / root for root in loaded.pipeline.read), *request.read]
+    capabilities = await trio.to_thread.run_sync(_grant, roots, request.base_dir)
+    execution.costs.nodes = execution.job.nodes
+    with capabilities, JobHandles(capabilities, request.limits) as handles:
+        nodes = _Nodes(execution, loaded, capabilities, handles)
+        return await run_graph(
+            graph,
+            value,
+            run_block=nodes.run_block,
+            get_items=nodes.get_items,
+            report=execution.job.progress,
+            records=execution.job.nodes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """How the nodes of one job run their blocks."""
+
+    execution: _Execution
+    loaded: LoadedPipeline
+    capabilities: Capabilities
+    handles: JobHandles
+
+    async def run_block(self, node: GraphNode, value: object, meters: list[TokenMeter], *, is_item: bool) -> object:
+        """See `pipeline.run.RunBlock`."""
+        execution = self.execution
+        table = self.handles.item_table(node.index) if is_item else self.handles.table(node.index)
+        try:
+            run = execution.block_run(node.module, table, node.spec.model or execution.request.model, meters)
+            return await run_block(run, value, _encode(value, execution.request.limits))
+        finally:
+            if is_item:
+                table.close()
+
+    async def get_items(self, over: str) -> Sequence[object]:
+        """See `pipeline.run.GetItems`."""
+        folder, limits = self.loaded.folder, self.execution.request.limits
+        if over.endswith(".jsonl"):
+            return await trio.to_thread.run_sync(items_of_manifest, over, folder, self.capabilities, limits)
+        base_dir = self.execution.request.base_dir
+        return await trio.to_thread.run_sync(paths_of_pattern, over, folder, base_dir, self.capabilities, limits)
+
+
+def _encode(value: object, limits: Limits) -> bytes:
+    """An input as JSON."""
+    try:
+        value_json = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, TypeError) else "it holds something that JSON cannot say"
+        raise SchemaMismatch(f"the input is not a JSON value: {why}") from None
+    if len(value_json) > limits.guest_message_bytes:
+        raise limit_exceeded("guest_message_bytes", limits.guest_message_bytes, f"the input has {len(value_json)}")
+    return value_json
+
+
+def _parse(value_json: bytes, limits: Limits) -> object:
+    """A job's input as blocks will see it: what Python knows beside JSON (tuples, keys that are numbers) is gone."""
+    try:
+        return parse_json(value_json, max_depth=limits.guest_json_depth)
+    except BadJson as error:
+        raise SchemaMismatch(f"the input is not a JSON value: {error}") from None
+
+
+def _grant(read: Sequence[str | Path], base_dir: Path) -> Capabilities:
+    try:
+        return Capabilities.grant(read, base_dir)
+    except ValueError as error:
+        raise CapabilityDenied(str(error)) from None

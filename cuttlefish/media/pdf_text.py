@@ -1,0 +1,121 @@
+r"""The text of a PDF's page, as blocks get it. For the worker process only.
+
+What PDFium finds on a page becomes ours by these rules, and offsets into the result agree with no other reader's:
+
+- Lines end with `\n`.
+- A hyphen at the end of a line, soft (U+00AD) or not, is `-\n`, as on the page: deleting each `-\n` joins the words. A soft
+  hyphen inside a line is left out.
+- Ligatures (ﬀ ﬁ ﬂ ﬃ ﬄ ﬅ ﬆ) are their letters.
+- No control characters but `\t` and `\n`. U+FFFD stands for what means no character: noncharacters, halves of surrogate pairs,
+  and private characters, which only the file's own font knows; but the bullets of Symbol and Wingdings are bullets.
+- Filled form fields follow the page's own text after a blank line, in the file's order: a line with the value, or `label: value`
+  where the form has a label for people to read (not the field's technical name). That is text fields (several lines as they are;
+  no passwords), the chosen entries of lists (`a, b`), and checked boxes with the value that they stand for. PDFium itself finds
+  none of these in a page's text.
+"""
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["field_lines", "hyphen_marks", "tidy"]
+
+MOST_FIELDS = 2_000  # of a page, and entries of a list
+WIDGET = 20  # fpdf_annot.h: FPDF_ANNOT_WIDGET
+PASSWORD_FLAG = 1 << 13  # PDF 1.7, table 228
+UNSEEN_FLAGS = 1 << 1 | 1 << 5  # hidden, no view: PDF 1.7, table 165
+
+LIGATURES = dict(zip(range(0xFB00, 0xFB07), ("ff", "fi", "fl", "ffi", "ffl", "st", "st"), strict=True))
+IS_LIGATURE = re.compile("[\ufb00-\ufb06]")
+BULLETS = str.maketrans({"\uf0b7": "•", "\uf0a7": "▪"})  # as Word writes lists with Symbol and Wingdings
+LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+NOT_CHARACTERS = re.compile("[\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]")
+NOT_CHARACTERS_ABOVE = re.compile("[" + "".join(chr(plane << 16 | end) for plane in range(1, 15) for end in (0xFFFE, 0xFFFF)) + "]")
+
+
+def tidy(raw: str, hyphens: set[int]) -> str:
+    """PDFium's text as ours. `hyphens`: where in it PDFium put a mark *instead* of a hyphen and the line's end."""
+    if hyphens:
+        raw = "".join("-\n" if at in hyphens else character for at, character in enumerate(raw))
+    text = raw.replace("\r\n", "\n")
+    if not text.isascii() and IS_LIGATURE.search(text):
+        text = text.translate(LIGATURES)
+    if text.replace("\n", "").isprintable():  # nearly always, and fifty times faster than to look for what is not
+        return text
+    text = LINE_ENDS.sub("\n", text)
+    text = text.replace("\u00ad\n", "-\n").replace("\u00ad", "").translate(BULLETS)
+    return NOT_CHARACTERS_ABOVE.sub("\ufffd", NOT_CHARACTERS.sub("\ufffd", CONTROLS.sub("", text)))
+
+
+def hyphen_marks(text_page: Any, raw: str) -> set[int]:
+    """Where in `raw` PDFium put U+FFFE for a hyphen at the end of a line. It puts the same for glyphs that mean nothing."""
+    import pypdfium2.raw as pdfium
+
+    marks, unit, seen = set(), 0, 0
+    for match in re.finditer("\ufffe", raw):
+        # PDFium counts UTF-16 units, and leaves some characters out
+        unit += len(raw[seen : match.start()].encode("utf-16-le", "surrogatepass")) // 2
+        seen = match.start()
+        if pdfium.FPDFText_IsHyphen(text_page, pdfium.FPDFText_GetCharIndexFromTextIndex(text_page, unit)) == 1:
+            marks.add(match.start())
+    return marks
+
+
+def field_lines(page: Any, form: Any) -> list[str]:
+    """The filled fields of a page's form, each as its line. `form` is PDFium's form environment."""
+    import pypdfium2.raw as pdfium
+
+    lines: dict[str, None] = {}  # a field may be shown twice on a page
+    for at in range(min(MOST_FIELDS, pdfium.FPDFPage_GetAnnotCount(page))):
+        annotation = pdfium.FPDFPage_GetAnnot(page, at)
+        if not annotation:
+            continue
+        try:
+            if pdfium.FPDFAnnot_GetSubtype(annotation) != WIDGET:
+                continue
+            if pdfium.FPDFAnnot_GetFlags(annotation) & UNSEEN_FLAGS:
+                continue  # words that no person sees are none to put before a model
+            value = tidy(field_value(form, annotation), set()).strip()
+            if value:
+                label = tidy(string_of(pdfium.FPDFAnnot_GetFormFieldAlternateName, form, annotation), set()).strip()
+                lines[f"{label}: {value}" if label else value] = None
+        finally:
+            pdfium.FPDFPage_CloseAnnot(annotation)
+    return list(lines)
+
+
+def field_value(form: Any, annotation: Any) -> str:
+    """What a person filled in; empty for a field that holds no words."""
+    import pypdfium2.raw as pdfium
+
+    match pdfium.FPDFAnnot_GetFormFieldType(form, annotation):
+        case pdfium.FPDF_FORMFIELD_TEXTFIELD:
+            secret = pdfium.FPDFAnnot_GetFormFieldFlags(form, annotation) & PASSWORD_FLAG
+            return "" if secret else string_of(pdfium.FPDFAnnot_GetFormFieldValue, form, annotation)
+        case pdfium.FPDF_FORMFIELD_COMBOBOX | pdfium.FPDF_FORMFIELD_LISTBOX:
+            chosen = ", ".join(chosen_entries(form, annotation))
+            return chosen or string_of(pdfium.FPDFAnnot_GetFormFieldValue, form, annotation)  # what was typed, not chosen
+        case pdfium.FPDF_FORMFIELD_CHECKBOX | pdfium.FPDF_FORMFIELD_RADIOBUTTON if pdfium.FPDFAnnot_IsChecked(form, annotation):
+            return string_of(pdfium.FPDFAnnot_GetFormFieldExportValue, form, annotation)
+    return ""
+
+
+def chosen_entries(form: Any, annotation: Any) -> Iterator[str]:
+    """The selected entries of a list, as it shows them."""
+    import pypdfium2.raw as pdfium
+
+    for at in range(min(MOST_FIELDS, pdfium.FPDFAnnot_GetOptionCount(form, annotation))):
+        if pdfium.FPDFAnnot_IsOptionSelected(form, annotation, at):
+            yield string_of(lambda *where, at=at: pdfium.FPDFAnnot_GetOptionLabel(*where[:2], at, *where[2:]), form, annotation)
+
+
+def string_of(ask: Callable[..., int], form: Any, annotation: Any) -> str:
+    """A string of PDFium's: its length is asked first. Half a surrogate pair becomes U+FFFD."""
+    needed = ask(form, annotation, None, 0)
+    if needed <= 2:
+        return ""
+    buffer = (ctypes.c_ushort * ((needed + 1) // 2))()
+    ask(form, annotation, buffer, needed)
+    return bytes(buffer)[: needed - 2].decode("utf-16-le", "replace")

@@ -1,0 +1,68 @@
+"""Checks what stands in a pipeline beside its blocks and seams: grants, models, patterns, and keys that do not go together."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cuttlefish.inference.registry import Provider, providers
+from cuttlefish.pipeline.forms import Node
+from cuttlefish.pipeline.items import pattern_problem
+from cuttlefish.pipeline.spec import LoadedPipeline
+from cuttlefish_abi.strict_json import suggest
+
+__all__ = ["Wrong", "check_node", "check_pipeline_settings"]
+
+Wrong = tuple[str, tuple[str | int, ...]]
+"""What is wrong, and at which keys."""
+
+OVER_KEYS = ("concurrency", "on_error", "retry")
+
+
+def check_pipeline_settings(loaded: LoadedPipeline) -> Iterator[Wrong]:
+    """What is wrong at the top of a pipeline. Blocking: it looks at the granted folders."""
+    pipeline = loaded.pipeline
+    for index, root in enumerate(pipeline.read):
+        if wrong := _grant_problem(loaded.folder / root):
+            yield f'read grants "{root}", which {wrong}', ("read", index)
+    if pipeline.model is not None and (wrong := _model_problem(pipeline.model, providers())):
+        yield f"model {wrong}", ("model",)
+    embedders = tuple(provider for provider in providers() if provider.embedder is not None)
+    if pipeline.embedding_model is not None and (wrong := _model_problem(pipeline.embedding_model, embedders)):
+        yield f"embedding_model {wrong}", ("embedding_model",)
+
+
+def check_node(node: Node) -> Iterator[Wrong]:
+    """What is wrong with a node by itself. Keys are within the node."""
+    if node.model is not None and (wrong := _model_problem(node.model, providers())):
+        yield f"model {wrong}", ("model",)
+    if node.over is not None:
+        if wrong := pattern_problem(node.over):
+            yield f'over is "{node.over}": {wrong}', ("over",)
+        if node.repeat is not None:
+            yield "a node has over or repeat, not both", ("repeat",)
+        if node.branch is not None:
+            yield "a node has over or branch, not both: each item would take another way", ("branch",)
+    else:
+        for key in OVER_KEYS:
+            if key in node.model_fields_set:
+                yield f"{key} only means something in a node with over", (key,)
+
+
+def _grant_problem(path: Path) -> str | None:
+    try:
+        if not path.exists():
+            return "does not exist"
+        is_readable = os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
+    except OSError:  # a folder on the way may not be entered, or the name is too long
+        is_readable = False
+    return None if is_readable else "cannot be read"
+
+
+def _model_problem(model: str, known: tuple[Provider, ...]) -> str | None:
+    name, colon, target = model.partition(":")
+    if name not in [provider.name for provider in known]:
+        return f'is "{model}", and there is no provider "{name}"; {suggest(name, [provider.name for provider in known])}'
+    if not colon or (not target and name != "stub"):
+        form = next(provider.form for provider in known if provider.name == name)
+        return f'is "{model}"; write {form}'
+    return None

@@ -1,0 +1,165 @@
+"""From a pipeline's file to its model (`forms.py`), with every mistake of form in the author's words and at its line."""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from cuttlefish.pipeline.forms import Chain, Node, Pipeline, Repeat
+from cuttlefish.pipeline.places import Places, Problem
+from cuttlefish_abi.strict_json import show, suggest
+
+__all__ = ["Chain", "LoadedPipeline", "Node", "Pipeline", "PipelineError", "Repeat", "load_pipeline", "read_pipeline"]
+
+MOST_FILE_BYTES = 16 << 20
+
+Location = tuple[str | int, ...]
+
+
+class PipelineError(ValueError):
+    """A pipeline that cannot be used. `problems` has everything that is wrong with it, in the order of its file."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: problem.line or 0)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipeline:
+    """A pipeline, the folder that its paths are relative to, and where it was written."""
+
+    pipeline: Pipeline
+    folder: Path
+    file: str | None = None
+    places: Places | None = None
+
+    def problem(self, message: str, *path: str | int, is_warning: bool = False) -> Problem:
+        """A problem at a key of the file."""
+        line = self.places.line(path) if self.places else None
+        return Problem(message, self.file, line, is_warning)
+
+
+def load_pipeline(file: str | Path) -> LoadedPipeline:
+    """Read a pipeline file. Blocking, but never for a FIFO.
+
+    Raises:
+        PipelineError: the file cannot be read, or does not have the form of a pipeline. Everything that is wrong, with its line.
+    """
+    path = Path(file)
+    try:
+        # Not blocking: opening a FIFO would wait for its other end.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise PipelineError([Problem("is no regular file", str(file))])
+            data = stream.read(MOST_FILE_BYTES + 1)
+    except OSError as error:
+        raise PipelineError([Problem(f"cannot be read: {(error.strerror or 'no reason given').lower()}", str(file))]) from None
+    if len(data) > MOST_FILE_BYTES:
+        raise PipelineError([Problem(f"is larger than a pipeline may be, {MOST_FILE_BYTES >> 20} MiB", str(file))])
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PipelineError([Problem("is not UTF-8 text", str(file), line)]) from None
+    return read_pipeline(text, path.parent, str(file))
+
+
+def read_pipeline(text: str, folder: Path, file: str) -> LoadedPipeline:
+    """Read a pipeline from the text of a file.
+
+    Raises:
+        PipelineError: see `load_pipeline`.
+    """
+    places = Places(text)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PipelineError(list(_not_toml(str(error), text, places, file))) from None
+    except RecursionError:
+        raise PipelineError([Problem("is nested too deeply", file)]) from None
+    try:
+        pipeline = Pipeline.model_validate(table)
+    except ValidationError as error:
+        problems = [Problem(told, file, places.line(path)) for one in error.errors() for path, told in _told(one, places)]
+        raise PipelineError(problems) from None
+    return LoadedPipeline(pipeline, Path(os.path.abspath(folder)), file, places)
+
+
+def _not_toml(reason: str, text: str, places: Places, file: str) -> Iterator[Problem]:
+    """Keys that stand twice, each with both lines; else what the parser met first."""
+    found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", reason)
+    line = int(found[1]) if found and found[1] else max(1, len(text.splitlines()))
+    what = reason[: found.start()] if found else reason
+    twice = places.twice() if re.match(r"Cannot|Duplicate", what) else []
+    for path, lines in twice:
+        for again in lines[1:]:
+            yield Problem(f'"{path}" stands here and already in line {lines[0]}', file, again)
+    if not twice:
+        yield Problem(f"is not TOML: {what[:1].lower()}{what[1:]}", file, line)
+
+
+def _told(error: Any, places: Places) -> Iterator[tuple[Location, str]]:
+    """Where an error of pydantic is, and our words for it. `Any`: pydantic's own form, a dictionary."""
+    location: Location = error["loc"]
+    match error["type"]:
+        case "limits":
+            for path, told in error["ctx"]["wrong"]:
+                yield ("limits", *path), told
+        case "value_error" if not location:
+            yield ("block",), str(error["ctx"]["error"])
+        case _:
+            location = tuple(part for part in location if part != "[key]")
+            yield location, _describe(error["type"], location, error["input"], error.get("ctx", {}), error["msg"])
+
+
+def _describe(kind: str, location: Location, found: object, context: dict[str, Any], message: str) -> str:
+    place = ".".join(map(str, location))
+    match kind:
+        case "extra_forbidden":
+            return f"unknown key {show(location[-1])}; {suggest(str(location[-1]), _model_at(location).model_fields)}"
+        case "missing":
+            return f"{place} is missing"
+        case "value_error":
+            return str(context["error"])
+        case "literal_error":
+            return f"{place} must be {context['expected'].replace(chr(39), chr(34))}, found {show(found)}"
+        case "string_type":
+            return f"{place} must be text, found {show(found)}"
+        case "list_type" if "branch" in location[2:3]:
+            return f"{place} must be the name of a node or a list of names, found {show(found)}"
+        case "list_type":
+            return f"{place} must be a list, found {show(found)}"
+        case "dict_type" | "model_type":
+            return f"{place} must be a table, found {show(found)}"
+        case "string_too_short" | "too_short":
+            return f"{place} is empty"
+        case (
+            "int_type"
+            | "int_from_float"
+            | "float_type"
+            | "finite_number"
+            | "greater_than"
+            | "greater_than_equal"
+            | "less_than_equal"
+        ):
+            return f"{place} must be {_NUMBERS[str(location[-1])]}, found {show(found)}"
+    return f"{place}: {message[:1].lower()}{message[1:]}"
+
+
+_NUMBERS = {
+    "timeout": "a number of seconds above 0",
+    "max": "a whole number from 1 to 1000000",
+    "concurrency": "a whole number from 1 to 1000",
+    "retry": "a whole number from 0 to 100",
+}
+
+
+def _model_at(location: Location) -> type[BaseModel]:
+    """The model that a key belongs to."""
+    return Pipeline if location[0] != "nodes" else Node if len(location) == 3 else Repeat

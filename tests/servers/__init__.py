@@ -1,0 +1,1 @@
+"""Servers and model files that the tests of inference make for themselves."""
