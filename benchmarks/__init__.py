@@ -1,1 +1,1 @@
-"""Side-by-side measurements against peers: `python -m benchmarks guest`. Not part of the tests; `docs/numbers.md` shows them."""
+"""Side-by-side measurements against peers: `python -m benchmarks SUITE`. Not part of the tests; `docs/numbers.md` shows them."""

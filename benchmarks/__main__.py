@@ -1,11 +1,11 @@
-"""`python -m benchmarks guest|pipeline [--quick] [--json FILE]`: measure, print, and write what `docs/numbers.md` is made from."""
+"""`python -m benchmarks guest|pipeline|documents [--quick]`: measure, print, and write what `docs/numbers.md` is made from."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import cancel, memory, pipeline, start, step, tokens, walk
+from benchmarks import cancel, documents, inference, memory, pipeline, start, step, tokens, walk
 from benchmarks.report import RESULTS, Part, Report, beside_ours, machine, show_amount, write_report
 from benchmarks.scale import FULL, QUICK, Scale
 
@@ -23,7 +23,20 @@ PIPELINE_PARTS: dict[str, Callable[[Scale], Part]] = {
     "nodes": pipeline.measure_nodes,
 }
 
-SUITES = {"guest": GUEST_PARTS, "pipeline": PIPELINE_PARTS}
+DOCUMENTS_PARTS: dict[str, Callable[[Scale], Part]] = {
+    "text": documents.measure_text,
+    "pages": documents.measure_pages,
+    "images": documents.measure_images,
+    "together": documents.measure_together,
+}
+
+INFERENCE_PARTS: dict[str, Callable[[Scale], Part]] = {
+    "rate": inference.measure_rate,
+    "pieces": inference.measure_pieces,
+    "prefix": inference.measure_prefix,
+}
+
+SUITES = {"guest": GUEST_PARTS, "pipeline": PIPELINE_PARTS, "documents": DOCUMENTS_PARTS, "inference": INFERENCE_PARTS}
 
 QUICK_RESULTS = RESULTS.parent.parent / "build" / "benchmarks"
 

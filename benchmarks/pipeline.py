@@ -1,9 +1,7 @@
 """Pipelines: how long a large graph takes to check, and what a node costs beyond its block's own run."""
 
-import gc
 import importlib
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,7 @@ from benchmarks.guests import scripted
 from benchmarks.peers import OURS
 from benchmarks.report import Part, Target, timed
 from benchmarks.scale import Scale
-from benchmarks.timing import Times, times_of
+from benchmarks.timing import interleave_awaited
 from cuttlefish import Host, JobStatus, open_host
 from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.module import CompiledModule
@@ -88,7 +86,7 @@ async def _measure_check(part: Part, scale: Scale) -> None:
                 contestants: dict[str, Run] = {OURS: partial(host.check, file)}
                 if hamilton is not None:
                     contestants[HAMILTON] = partial(_in_async, partial(_hamilton_driver, _as_functions(sources)))
-                times, _ = await _interleave(contestants, scale.graph_rounds, 1)
+                times, _ = await interleave_awaited(contestants, scale.graph_rounds, 1)
                 part.rows.extend(timed(shape, times))
                 part.targets.append(Target(f"{shape}: check {scale.graph_nodes} nodes", 1.0, times[OURS].median, unit="s"))
 
@@ -112,7 +110,7 @@ async def _measure_nodes(part: Part, scale: Scale) -> None:
                         TRIO: partial(_plain_trio, sources, one),
                     }
                     await _compare(part, real)
-                    times, busy = await _interleave(real, scale.graph_rounds, count)
+                    times, busy = await interleave_awaited(real, scale.graph_rounds, count)
                     part.rows.extend(timed(f"{shape}, blocks", times))
                     # Many guests at once cost more than one after the other, whoever starts them.
                     beside = ALONE if shape == "chain" else TRIO
@@ -129,7 +127,7 @@ async def _measure_nothing(part: Part, shape: str, sources: Shape, graph: Graph,
         last = f"n{len(sources) - 1}"
         nothing[HAMILTON] = partial(_in_async, lambda: driver.execute([last], inputs={"job": "word"})[last])
     await _compare(part, nothing)
-    times, _ = await _interleave(nothing, scale.graph_rounds, len(sources))
+    times, _ = await interleave_awaited(nothing, scale.graph_rounds, len(sources))
     part.rows.extend(timed(f"{shape}, nothing", times))
 
 
@@ -215,7 +213,7 @@ async def _no_backend() -> Backend:
 class _Nobody:
     """Watches nothing."""
 
-    def progress(self, value: object) -> None:
+    def progress(self, value: object, size_bytes: int) -> None:
         """Nothing to do."""
 
     def token(self, piece: str) -> None:
@@ -259,24 +257,3 @@ async def _our_graph(graph: Graph) -> object:
         raise AssertionError
 
     return await run_graph(graph, "word", run_block=run, get_items=no_items, report=lambda _: None, records={})
-
-
-async def _interleave(contestants: Mapping[str, Run], rounds: int, per: int) -> tuple[dict[str, Times], dict[str, float]]:
-    """As `timing.interleave`, for what has to be awaited, divided by `per`; and the median of the processor time.
-
-    Processor time, because a difference of two times by the clock is lost in whatever else the machine does.
-    """
-    names = list(contestants)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    busy: dict[str, list[float]] = {name: [] for name in names}
-    for contestant in contestants.values():
-        await contestant()
-    gc.collect()
-    for number in range(rounds):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            began, busy_before = time.perf_counter(), time.process_time()
-            await contestants[name]()
-            seconds[name].append((time.perf_counter() - began) / per)
-            busy[name].append((time.process_time() - busy_before) / per)
-    return {name: times_of(each) for name, each in seconds.items()}, {name: times_of(each).median for name, each in busy.items()}

@@ -27,7 +27,18 @@ __all__ = [
 RESULTS = Path(__file__).resolve().parent / "results"
 """A file for each suite, of its last full run."""
 
-PACKAGES = ("cuttlefish", "wasmtime", "pydantic", "trio", "extism", "extism-sys", "apache-hamilton")
+PACKAGES = (
+    "cuttlefish",
+    "wasmtime",
+    "pydantic",
+    "trio",
+    "extism",
+    "extism-sys",
+    "apache-hamilton",
+    "pypdfium2",
+    "PyMuPDF",
+    "xllamacpp",
+)
 
 SECONDS = "s"
 

@@ -22,6 +22,14 @@ class Scale:
     graph_nodes: int
     graph_rounds: int
     run_nodes: int
+    reply_tokens: int
+    reply_rounds: int
+    prefix_entries: int
+    """Of some 17 tokens each."""
+    prefix_rounds: int
+    document_pages: int
+    document_rounds: int
+    drawn_pages: int
 
 
 FULL = Scale(
@@ -37,6 +45,13 @@ FULL = Scale(
     graph_nodes=1_000,
     graph_rounds=15,
     run_nodes=200,
+    reply_tokens=64,
+    reply_rounds=7,
+    prefix_entries=54,
+    prefix_rounds=5,
+    document_pages=300,
+    document_rounds=15,
+    drawn_pages=10,
 )
 
 QUICK = Scale(
@@ -52,4 +67,11 @@ QUICK = Scale(
     graph_nodes=50,
     graph_rounds=2,
     run_nodes=10,
+    reply_tokens=8,
+    reply_rounds=1,
+    prefix_entries=10,
+    prefix_rounds=1,
+    document_pages=12,
+    document_rounds=2,
+    drawn_pages=2,
 )

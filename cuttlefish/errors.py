@@ -18,7 +18,8 @@
     └── BlockFailed              (the block's own)          the block gave up, in its own words
 
 A message is one line for the person who reads it: what happened, to which thing, and what to do. It never holds a
-library's text, nor anything about a file that may not be seen.
+library's text (but for the compiler's reason why a module is not valid, which its author can act on), nor anything about a
+file that may not be seen.
 """
 
 from typing import ClassVar

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from cuttlefish.background import background_tasks, first_error
 from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.module import BlockBytes, CompiledModule
-from cuttlefish.errors import CuttlefishError, JobCancelled, SchemaMismatch
+from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled, SchemaMismatch
 from cuttlefish.jobs.execution import Costs, Request, check_pipeline, execute
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
@@ -30,6 +30,7 @@ from cuttlefish.limits import Limits, limits_from_environment
 from cuttlefish.media.documents import open_document_workers
 from cuttlefish.pipeline.catalog import find_block
 from cuttlefish.pipeline.graph import Graph
+from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.spec import LoadedPipeline, Pipeline, PipelineError, load_pipeline
 from cuttlefish_abi import Envelope, ErrorCode, JobError, JobStatus, Signature
 
@@ -122,7 +123,8 @@ class Host:
             PipelineError: with every problem that there is.
         """
         loaded = await _load(pipeline, Path(base_dir or Path.cwd()))
-        assert isinstance(loaded, LoadedPipeline)
+        if not isinstance(loaded, LoadedPipeline):
+            raise PipelineError([Problem("is no pipeline: a pipeline is a .toml file", str(pipeline))])
         return await check_pipeline(loaded, self._resources, self._limits.with_values(loaded.pipeline.limit_values()))
 
     async def _request(self, what: Runnable, value: object, options: JobOptions) -> Request:
@@ -137,7 +139,9 @@ class Host:
             embedding_model = embedding_model or found.pipeline.embedding_model
             local_only = found.pipeline.data_policy == "local_only"
             base_dir = Path(options.get("base_dir") or found.folder)
-        variable = options.get("password_env")
+        variable = options.get("password_env") or (found.pipeline.password_env if isinstance(found, LoadedPipeline) else None)
+        if variable and variable not in os.environ:
+            raise DocumentPassword(f"the documents' password is in the environment variable {variable}, which is not set")
         return Request(
             what=found,
             value=value,
@@ -160,6 +164,7 @@ class Host:
                     job.started()
                     costs.began = time.monotonic()
                     request = await self._request(what, value, options)
+                    job.keep_updates(request.limits.job_updates)
                     result = await execute(job, request, self._resources, costs)
                     envelope = Envelope(status=JobStatus.COMPLETED, result=cast("JsonValue", result), usage=costs.usage())
         except* CuttlefishError as group:

@@ -1,6 +1,6 @@
 """Every limit of the host: its name, default, unit and the harm that it prevents.
 
-A limit is set per job (the order that wins: job, host, environment, the default here) by its dotted name:
+A limit is set per job (the order that wins: job, pipeline, host, environment, the default here) by its dotted name:
 `Limits().with_values({"guest.memory": "512MiB"})`, `--limit guest.memory=512MiB`, or `CUTTLEFISH_LIMIT_GUEST_MEMORY=512MiB`.
 Each appears by that name in the error that it causes.
 """
@@ -46,9 +46,12 @@ class Limits:
     text_window_bytes: int = _limit(
         "text.window", 8 * MiB, "bytes", "a longer slice is answered with fewer bytes, which is no error"
     )
-    job_time_s: float | None = _limit("job.time", None, "seconds", "a job as a whole, by the wall clock; none unless set")
+    job_time_s: float | None = _limit(
+        "job.time", None, "seconds", "a job as a whole, by the wall clock, from its turn on; none unless set"
+    )
     job_handles: int = _limit("job.handles", 4_096, "count", "each open file holds a descriptor")
     job_updates: int = _limit("job.updates", 10_000, "count", "updates nobody has read yet; the newest are kept, the rest counted")
+    job_progress_bytes: int = _limit("job.progress", 64 * KiB, "bytes", "one progress report is kept until somebody reads it")
     image_pixels: int = _limit("image.pixels", 40_000_000, "pixels", "a small file may decode to gigabytes; judged by the header")
     image_bytes: int = _limit("image.bytes", 64 * MiB, "bytes", "an image is read whole to show it to a model")
     page_pixels: int = _limit(

@@ -80,8 +80,8 @@ T = TypeVar("T")
 class Watcher(Protocol):
     """Who is told of a run's progress. Called from the guest's thread and from Trio's, in order; must not block."""
 
-    def progress(self, value: object) -> None:
-        """The block emitted this JSON value."""
+    def progress(self, value: object, size_bytes: int) -> None:
+        """The block emitted this JSON value, of about so many bytes."""
 
     def token(self, piece: str) -> None:
         """The model's reply went on by these characters."""
@@ -242,7 +242,8 @@ class _Loop:
         """Step the guest until it wants something deferred, or its turn is over: then the event that it has not seen yet."""
         turn_ends = time.monotonic() + TURN_S
         while True:
-            answer = self._answer_at_once(self._decode(step(data)))
+            payload = step(data)
+            answer = self._answer_at_once(self._decode(payload), len(payload))
             if not isinstance(answer, bytes):
                 return answer
             step, data = self._guest.step, answer
@@ -260,7 +261,7 @@ class _Loop:
             limit = f" (guest.json_depth is {limits.guest_json_depth} levels)" if isinstance(error, TooDeep) else ""
             raise BadCommand(f'command {self._commands} of "{self._guest.name}": {error}{limit}') from None
 
-    def _answer_at_once(self, command: Command) -> Deferred | bytes:
+    def _answer_at_once(self, command: Command, size_bytes: int) -> Deferred | bytes:
         handles = self._run.handles
         match command:
             case Slice():
@@ -276,7 +277,10 @@ class _Loop:
                     return opened
                 return encode_event(opened)
             case Emit():
-                self._run.watcher.progress(command.progress)
+                limit = self._run.limits.job_progress_bytes
+                if size_bytes > limit:
+                    raise limit_exceeded("job_progress_bytes", limit, f'"{self._guest.name}" told its progress in {size_bytes}')
+                self._run.watcher.progress(command.progress, size_bytes)
                 return encode_event(Emitted())
         return command
 

@@ -1,6 +1,8 @@
 """The benchmarks run. What they find is for people to judge: a test on a shared machine says nothing about speed."""
 
+import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,15 @@ SAME_OUTPUT = {
     "cancel": [],
     "memory": [],
 }
+
+PDFIUM = "bare pypdfium2"
+WANTED_OF_DOCUMENTS = {
+    "text": {("whole text", peer) for peer in (OURS, PDFIUM, "bare pypdfium2, opening it anew")},
+    "pages": {("page by page", peer) for peer in (OURS, PDFIUM, "cuttlefish, a whole job")},
+    "images": {(case, peer) for case in ("a page of text", "a photograph") for peer in (OURS, PDFIUM)},
+    "together": {("two documents", peer) for peer in (OURS, "cuttlefish, one after the other")},
+}
+PEERS_WHERE_INSTALLED = {"pdftotext": shutil.which("pdftotext"), "PyMuPDF": importlib.util.find_spec("pymupdf")}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +99,41 @@ def test_a_contestant_that_answers_differently_ends_the_run() -> None:
         step.compare({OURS: live(b"same"), BARE: live(b"othr")}, b"1234")
 
 
-def test_the_committed_results_are_of_a_full_run() -> None:
-    report = json.loads((ROOT / "benchmarks" / "results" / "guest.json").read_text(encoding="utf-8"))
+def test_a_quick_run_on_documents_writes_every_number_of_every_contestant_and_all_of_them_read_the_same(tmp_path: Path) -> None:
+    results = tmp_path / "quick.json"
+    command = [sys.executable, "-m", "benchmarks", "documents", "--quick", "--json", str(results)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(results.read_text(encoding="utf-8"))
+    assert report["quick"] is True
+    assert "pypdfium2" in report["machine"]
+    wanted = {name: set(rows) for name, rows in WANTED_OF_DOCUMENTS.items()}
+    wanted["text"] |= {("whole text", peer) for peer, there in PEERS_WHERE_INSTALLED.items() if there}
+    assert {part["name"]: {(row["case"], row["peer"]) for row in part["rows"]} for part in report["parts"]} == wanted
+    for part in report["parts"]:
+        assert set(part["same_output"]) == {row["peer"] for row in part["rows"]}
+        assert all(target["text"] in done.stdout for target in part["targets"])
+
+
+async def test_a_reader_that_finds_other_words_ends_the_run_and_one_that_breaks_lines_elsewhere_does_not() -> None:
+    from benchmarks import documents
+    from benchmarks.report import Part
+
+    async def compared(theirs: str) -> list[str]:
+        async def read(text: str) -> str:
+            return text
+
+        part = Part("text", "", rows=[], targets=[])
+        await documents.compare(part, {OURS: lambda: read(theirs), PDFIUM: lambda: read("two words")}, documents.words)
+        return part.same_output
+
+    assert await compared("two\nwords\n") == [OURS, PDFIUM]
+    with pytest.raises(AssertionError, match="text: cuttlefish gives something else"):
+        await compared("two word")
+
+
+@pytest.mark.parametrize(("suite", "parts"), [("guest", list(WANTED)), ("documents", list(WANTED_OF_DOCUMENTS))])
+def test_the_committed_results_are_of_a_full_run(suite: str, parts: list[str]) -> None:
+    report = json.loads((ROOT / "benchmarks" / "results" / f"{suite}.json").read_text(encoding="utf-8"))
     assert report["quick"] is False
-    assert [part["name"] for part in report["parts"]] == list(WANTED)
+    assert [part["name"] for part in report["parts"]] == parts

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cuttlefish.cli import main
+from cuttlefish.inference.registry import providers
 from guests import SPIN, scripted
 
 DONE = {"cmd": "done", "result": {"größe": 3}}
@@ -114,6 +115,21 @@ def test_wrong_use_is_one_line_and_exit_code_two(
 ) -> None:
     assert main([str(block) if word == "BLOCK" else word for word in arguments]) == 2
     assert capsys.readouterr() == ("", sentence + "\n")
+
+
+def test_a_limit_of_the_environment_that_cannot_be_meant_is_wrong_use(
+    block: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUTTLEFISH_LIMIT_GUEST_MEMORY", "much")
+    assert main(["run", str(block), "--input", "path=x"]) == 2
+    assert capsys.readouterr() == ("", 'cuttlefish: environment: guest.memory needs a number of bytes, found "much"\n')
+
+
+def test_what_the_command_line_says_of_limits_wins_over_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "b.wasm").write_bytes(scripted(EMIT, DONE).wasm)
+    (tmp_path / "p.toml").write_text('name = "p"\nblock = "./b.wasm"\n[limits]\n"guest.commands" = 100\n')
+    done = cuttlefish("run", tmp_path / "p.toml", "--input", "null", "--limit", "guest.commands=1")
+    assert "guest.commands is 1;" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_progress_and_the_models_words_are_shown_on_a_terminal(block: Path) -> None:
@@ -395,6 +411,15 @@ except SystemExit:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=True)
     assert done.stdout.endswith(b"[]\n")
+
+
+def test_the_help_of_run_shows_the_form_and_the_extra_of_every_provider() -> None:
+    shown = cuttlefish("run", "--help").stdout.decode()
+    entries = re.split(r"\n  (?=\S)", shown.partition("\nmodels:")[2].partition("\n\n")[0])[1:]
+    assert [entry.split("   ")[0] for entry in entries] == [provider.form for provider in providers()]
+    for entry, provider in zip(entries, providers(), strict=True):
+        assert (f"cuttlefish[{provider.extra}]" in entry) is (provider.extra is not None)
+        assert ("[local]" in entry or "[http]" in entry) is (provider.extra is not None)
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -158,6 +158,26 @@ async def test_a_slow_reader_never_stops_the_job_and_learns_what_it_missed() -> 
     assert isinstance(updates[10], Finished)
 
 
+async def test_updates_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cuttlefish.jobs.updates.MOST_BYTES", 10_000)
+    emits = [{"cmd": "emit", "progress": f"{n:>1000}"} for n in range(50)]
+    async with open_host() as host:
+        job = host.start(scripted(*emits, DONE), None)
+        await job.envelope()
+        updates = [update async for update in job]
+    assert isinstance(updates[0], Dropped)
+    assert 30 < updates[0].count < 50
+    assert isinstance(updates[-1], Finished)
+
+
+async def test_a_block_runs_after_its_compiled_module_was_removed_by_somebody(tmp_path: Path) -> None:
+    async with open_host(cache_dir=tmp_path) as host:
+        assert (await host.run(scripted(DONE), None)).status is JobStatus.COMPLETED
+        for artefact in (tmp_path / "modules").iterdir():
+            artefact.unlink()
+        assert (await host.run(scripted(DONE), None)).status is JobStatus.COMPLETED
+
+
 async def test_a_loop_over_updates_may_be_left_early() -> None:
     async with open_host() as host:
         job = host.start(scripted({"cmd": "emit", "progress": 1}, DONE, step=SPIN), None)

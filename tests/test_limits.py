@@ -63,6 +63,11 @@ ERRORS: dict[str, tuple[object, Callable[[], BlockBytes], str]] = {
     ),
     "job.time": (0.2, lambda: scripted(DONE, init=SPIN), "the job took longer than it may (job.time is 0.2 seconds)"),
     "job.handles": (2, lambda: scripted(OPEN_TEXT), 'job.handles is 2; open "a.txt" would be one more'),
+    "job.progress": (
+        100,
+        lambda: scripted({"cmd": "emit", "progress": "x" * 100}),
+        'job.progress is 100 bytes; "scripted.wasm" told its progress in 131',
+    ),
     "image.pixels": (1_000_000, lambda: infer_image("wide.png"), "image.pixels is 1000000 pixels; "),
     "image.bytes": (100, lambda: infer_image("large.png"), "image.bytes is 100 bytes; "),
     "page.pixels": (

@@ -11,6 +11,7 @@ import pytest
 from odd.locked import Method, locked_pdf
 from odd.writer import opened, pages_pdf, written
 
+from cuttlefish import open_host
 from cuttlefish.errors import CuttlefishError, DocumentPassword
 from cuttlefish.limits import Limits
 from cuttlefish.media.documents import DocumentSource, DocumentWorkers, PageText, open_document_workers
@@ -105,3 +106,21 @@ async def test_the_password_is_seen_in_no_message_log_argument_or_environment(
         assert SECRET.encode() not in Path(f"/proc/{worker.process.pid}/{file}").read_bytes()
     assert SECRET not in caplog.text
     assert not hasattr(DocumentSource, "__dict__") or SECRET not in str(vars(DocumentSource))
+
+
+async def test_a_pipeline_names_the_variable_that_holds_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locked.pdf").write_bytes(locked_pdf(SECRET.encode()))
+    (tmp_path / "p.toml").write_text('name = "p"\nblock = "read-document"\nread = ["."]\npassword_env = "NOTES_PASSWORD"\n')
+    monkeypatch.setenv("NOTES_PASSWORD", SECRET)
+    async with open_host() as host:
+        opened_by_it = await host.run(tmp_path / "p.toml", {"path": "locked.pdf"})
+        monkeypatch.delenv("NOTES_PASSWORD")
+        without = await host.run(tmp_path / "p.toml", {"path": "locked.pdf"})
+    assert opened_by_it.error is None
+    assert "secret words" in opened_by_it.model_dump_json()
+    assert SECRET not in opened_by_it.model_dump_json()
+    assert without.error is not None
+    assert (without.error.code, without.error.message) == (
+        "document_password",
+        "the documents' password is in the environment variable NOTES_PASSWORD, which is not set",
+    )

@@ -27,8 +27,13 @@ input:
   --input -                             JSON from standard input
 
 models:
-  llama-cpp:NAME or llama-cpp:FILE.gguf   a model on this machine (pip install 'cuttlefish[local]'; cuttlefish models list)
-  stub:TEXT                               answers TEXT to every prompt, for trying things out
+  llama-cpp:NAME or llama-cpp:PATH.gguf   a model on this machine (pip install 'cuttlefish[local]'; cuttlefish models list)
+  openai:URL#MODEL                        a server with OpenAI's protocol (pip install 'cuttlefish[http]'), such as
+                                          openai:http://127.0.0.1:8080/v1#qwen3; openai:URL?key=NAME#MODEL takes the key from
+                                          the environment variable NAME
+  ollama:TAG                              a model of the Ollama server that OLLAMA_HOST names (pip install 'cuttlefish[http]')
+  tesseract:LANG                          no language model: the text that stands in the images; the prompt is ignored
+  stub:REPLY                              answers REPLY to every prompt, for trying things out
 
 The Envelope is written to standard output as JSON; progress and the model's words to standard error when that is a terminal.
 Paths in the input start at the current folder. Ctrl-C cancels the job and still writes the Envelope. Exit codes: 0 completed,
@@ -68,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     except KeyboardInterrupt:
         return CANCELLED
+    except BaseExceptionGroup as group:
+        return _end_of_group(group)
     except BrokenPipeError:
         # Whoever read our output is gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,13 +83,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cuttlefish: {error.filename or 'output'}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return FAILED
     except Exception as error:  # noqa: BLE001  # the last place where a bug can still be told as one line
-        from cuttlefish.cli.log import log_bug
+        return _end_of_bug(error)
 
-        print(f"cuttlefish: internal: a bug in cuttlefish, please report it with {log_bug(error)}", file=sys.stderr)
-        return BUG
+
+def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
+    """Trio gives Ctrl-C in a group when it comes while tasks run."""
+    from cuttlefish.background import first_error
+
+    error = first_error(group)
+    return CANCELLED if isinstance(error, KeyboardInterrupt) else _end_of_bug(error)
+
+
+def _end_of_bug(error: BaseException) -> int:
+    from cuttlefish.cli.log import log_bug
+
+    print(f"cuttlefish: internal: a bug in cuttlefish, please report it with {log_bug(error)}", file=sys.stderr)
+    return BUG
+
+
+def _check_environment() -> None:
+    """Refuse what the environment says about limits here, where it can be told as the mistake that it is."""
+    from cuttlefish.limits import limits_from_environment
+
+    try:
+        limits_from_environment(os.environ)
+    except ValueError as error:
+        raise UsageError(f"environment: {error}") from None
 
 
 def _call(options: argparse.Namespace) -> int:
+    if options.command != "models":
+        _check_environment()
     match options.command, getattr(options, "action", None):
         case "run", _:
             from cuttlefish.cli.run import run_command

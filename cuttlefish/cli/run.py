@@ -51,7 +51,7 @@ async def _run(
     options: argparse.Namespace, value: object, limits: dict[str, object], display: Display | None
 ) -> tuple[Envelope, str]:
     try:
-        async with open_host(limits=limits) as host, trio.open_nursery() as nursery:
+        async with open_host() as host, trio.open_nursery() as nursery:
             # Before the job: what is drawn is what was run, whoever changes the file meanwhile.
             graph = (await check_file(host, options.what))[0] if options.graph else None
             job = host.start(
@@ -62,6 +62,7 @@ async def _run(
                 read=options.read,
                 base_dir=Path.cwd(),
                 password_env=options.password_env,
+                limits=limits,
             )
             await nursery.start(_cancel_on_signal, job)
             if display is not None:

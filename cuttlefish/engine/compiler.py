@@ -4,6 +4,7 @@ An artefact is native code that wasmtime loads unseen, so only files that we wro
 and be writable by nobody else, and each file's name holds the digest of its content, which is checked when a host first uses it.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -64,7 +65,8 @@ class Compiler:
         sha256 = await trio.to_thread.run_sync(lambda: block.sha256)
         async with self._turns.setdefault(sha256, trio.Lock()):
             known = self._known.get(sha256)
-            artefact = known.artefact if known else await trio.to_thread.run_sync(self._find, sha256)
+            # A known artefact may have gone: another host pruned it, or somebody emptied the cache.
+            artefact = await trio.to_thread.run_sync(self._find, sha256) if known is None else _if_there(known.artefact)
             if artefact is None:
                 artefact = await self._compile(block, sha256, limits)
             shape = await trio.to_thread.run_sync(read_shape, block.name, artefact, limits)
@@ -124,6 +126,10 @@ class Compiler:
         return str(part.replace(self._folder / f"{sha256}.{SETTINGS_KEY}.{artefact_digest(part)}{_SUFFIX}"))
 
 
+def _if_there(path: str) -> str | None:
+    return path if Path(path).exists() else None
+
+
 async def _kill(process: trio.Process) -> None:
     process.kill()
 
@@ -131,7 +137,9 @@ async def _kill(process: trio.Process) -> None:
 def _usable_folder(wanted: Path) -> tuple[Path, bool]:
     """The folder itself, or a temporary one when it cannot be made or others could write to it."""
     try:
-        wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for parent in reversed([path for path in wanted.parents if not path.exists()]):
+            parent.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would leave these to the umask
+        wanted.mkdir(exist_ok=True, mode=0o700)
         facts = wanted.stat()
         if facts.st_uid == os.geteuid() and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.access(wanted, os.W_OK):
             return wanted, False
@@ -143,8 +151,12 @@ def _usable_folder(wanted: Path) -> tuple[Path, bool]:
 
 def _prune(folder: Path, most_bytes: int) -> None:
     kept = 0
-    artefacts = sorted(((p.stat().st_mtime, p.stat().st_size, p) for p in folder.glob(f"*{_SUFFIX}")), reverse=True)
-    for _, size, path in artefacts:
+    found = []
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # another host prunes too
+            found.append((path.stat().st_mtime, path.stat().st_size, path))
+    for _, size, path in sorted(found, reverse=True):
         kept += size
         if kept > most_bytes:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)

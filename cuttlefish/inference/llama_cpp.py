@@ -115,9 +115,16 @@ class LlamaCppBackend:
         into_trio = trio.lowlevel.current_trio_token().run_sync_soon
         failures: list[BaseException] = []
 
+        def take(chunk: Mapping[str, Any]) -> None:
+            try:
+                tally.add(chunk)
+            except (AttributeError, KeyError, TypeError, ValueError):  # raised within Trio's core, it would end every job
+                failures.append(InferenceFailed(f'model "{self.name}" broke off: its engine sent what is not understood'))
+                stop.set()
+
         def work() -> None:
             try:
-                self._server.generate(prompt, lambda chunk: into_trio(tally.add, chunk), stop)
+                self._server.generate(prompt, lambda chunk: into_trio(take, chunk), stop)
             except BaseException as e:  # noqa: BLE001  # carried to the task that waits for this thread, and raised there
                 failures.append(e)
 

@@ -30,6 +30,8 @@ class Provider:
     embedder: str | None = None
     """The opener for vectors, if it has them."""
     extra: str | None = None
+    calls_a_server: bool = False
+    """Whether what it is given goes to a server, which may be on another machine."""
 
 
 _PROVIDERS = (
@@ -50,6 +52,7 @@ _PROVIDERS = (
         "open_openai",
         "open_openai_embedder",
         extra="http",
+        calls_a_server=True,
     ),
     Provider(
         "ollama",
@@ -59,6 +62,7 @@ _PROVIDERS = (
         "open_ollama",
         "open_ollama_embedder",
         extra="http",
+        calls_a_server=True,
     ),
     Provider(
         "tesseract",

@@ -48,13 +48,17 @@ class Job:
         assert self._envelope is not None
         return self._envelope
 
-    def progress(self, value: object) -> None:
-        """A block emitted `value`. For the command loop; any thread."""
-        self._updates.publish(Progress(value))
+    def progress(self, value: object, size_bytes: int = 0) -> None:
+        """A block emitted `value`, so many bytes of JSON. For the command loop; any thread."""
+        self._updates.publish(Progress(value), size_bytes)
 
     def token(self, piece: str) -> None:
         """The model's reply went on. For the command loop; any thread."""
-        self._updates.publish(TokenPiece(piece))
+        self._updates.publish(TokenPiece(piece), len(piece))
+
+    def keep_updates(self, count: int) -> None:
+        """Keep so many updates that nobody has read. For the host, which learns of a pipeline's limits when it reads it."""
+        self._updates.capacity = count
 
     def started(self) -> None:
         """The job has its turn. For the host."""

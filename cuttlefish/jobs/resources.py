@@ -1,5 +1,6 @@
 """What jobs share: compiled modules and their signatures, document workers, models, threads."""
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import trio
@@ -72,16 +73,17 @@ class Resources:
 
     async def close(self) -> None:
         """Close every model, and the compiler."""
-        for backend in self._backends.values():
-            await backend.aclose()
-        for embedder in self._embedders.values():
-            await embedder.aclose()
-        self._backends.clear()
-        self._embedders.clear()
-        await trio.to_thread.run_sync(self.compiler.close)
+        async with AsyncExitStack() as closing:  # one that fails does not keep the others open
+            closing.push_async_callback(trio.to_thread.run_sync, self.compiler.close)
+            for backend in self._backends.values():
+                closing.push_async_callback(backend.aclose)
+            for embedder in self._embedders.values():
+                closing.push_async_callback(embedder.aclose)
+            self._backends.clear()
+            self._embedders.clear()
 
 
 def _may_leave(model: str) -> bool:
     """Whether a model's provider calls a server. Others are never opened twice for the sake of `local_only`: models are large."""
     name = model.partition(":")[0]
-    return any(provider.extra == "http" for provider in providers() if provider.name == name)
+    return any(provider.calls_a_server for provider in providers() if provider.name == name)

@@ -13,6 +13,9 @@ from cuttlefish_abi import Envelope
 
 __all__ = ["Dropped", "Finished", "Progress", "TokenPiece", "Update", "UpdateLog"]
 
+MOST_BYTES = 32 << 20
+"""Of the JSON and text that updates hold; a block could otherwise fill the host's memory with what nobody reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -46,21 +49,32 @@ Update: TypeAlias = Progress | TokenPiece | Dropped | Finished
 
 
 class UpdateLog:
-    """The newest `capacity` updates. Any thread may `publish`; it never waits. Made within a Trio run, and used only during it."""
+    """The newest `capacity` updates, and of these what fits into `MOST_BYTES`. Any thread may `publish`; it never waits.
+
+    Made within a Trio run, and used only during it.
+    """
 
     def __init__(self, capacity: int) -> None:
-        self._kept: deque[Update] = deque(maxlen=capacity)
+        self.capacity = capacity
+        self._kept: deque[Update] = deque()
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
         self._published = 0
         self._closed = False
         self._lock = threading.Lock()  # the number and the place in the queue belong together
         self._news = trio.Event()
         self._trio = trio.lowlevel.current_trio_token()
 
-    def publish(self, update: Update, *, last: bool = False) -> None:
-        """Add an update; after the one that is `last` no more come."""
+    def publish(self, update: Update, size_bytes: int = 0, *, last: bool = False) -> None:
+        """Add an update of about so many bytes; after the one that is `last` no more come."""
         with self._lock:
             assert not self._closed
             self._kept.append(update)
+            self._sizes.append(size_bytes)
+            self._bytes += size_bytes
+            while len(self._kept) > self.capacity or (self._bytes > MOST_BYTES and len(self._kept) > 1):
+                self._kept.popleft()
+                self._bytes -= self._sizes.popleft()
             self._published += 1
             self._closed = last
         self._trio.run_sync_soon(self._wake, idempotent=True)

@@ -47,6 +47,7 @@ CPU_RENEWAL_S = 1.0
 TOGETHER_S = 0.002
 DESCRIPTORS = 32
 PARENT_DEATH_SIGNAL, NO_NEW_PRIVILEGES = 1, 38  # linux/prctl.h
+KEPT_FREE, LARGEST_FROM_HEAP = -1, -3  # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 
 
 class Worker:
@@ -196,6 +197,9 @@ def confine(memory_bytes: int, parent: int) -> None:
         for option, value in ((PARENT_DEATH_SIGNAL, signal.SIGKILL), (NO_NEW_PRIVILEGES, 1)):
             if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
                 raise OSError(ctypes.get_errno(), f"prctl option {option}")
+        if hasattr(libc, "mallopt"):  # glibc would give a page's picture back to the system, and take the memory again for the next
+            libc.mallopt(KEPT_FREE, 64 << 20)
+            libc.mallopt(LARGEST_FROM_HEAP, 32 << 20)
         if os.getppid() != parent:  # it ended before the signal was asked for
             sys.exit(1)
     for limit, value in (

@@ -191,6 +191,8 @@ class Pipeline(BaseModel):
     """`local_only` refuses models that are not on this machine."""
     read: list[Text] = []
     """Folders and files that its blocks may open; relative to the pipeline's file."""
+    password_env: Text | None = None
+    """The name of the environment variable that holds the password of locked documents."""
     timeout: Seconds | None = None
     """Seconds for a job."""
     limits: Annotated[dict[str, Any], AfterValidator(_check_limits)] = {}

@@ -27,7 +27,7 @@ def pattern_problem(over: str) -> str | None:
     if "\0" in over:
         return "a path cannot hold a NUL character"
     if over.endswith(".jsonl"):
-        return None
+        return "a manifest is one .jsonl file, not a pattern" if any(sign in over for sign in "*?[") else None
     parts = over.split("/")
     if not any(sign in over for sign in "*?["):
         return 'it is neither a .jsonl file nor a pattern such as "inbox/*.pdf"'

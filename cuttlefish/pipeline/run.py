@@ -12,6 +12,7 @@ from cuttlefish.errors import CuttlefishError, LimitExceeded, SchemaMismatch, Ti
 from cuttlefish.inference.backend import TokenMeter
 from cuttlefish.pipeline.expressions import ITEM, JOB, Expression, ListOf, Literal, RecordOf, Reference
 from cuttlefish.pipeline.graph import Graph, GraphNode
+from cuttlefish_abi import ErrorCode
 from cuttlefish_abi.strict_json import show, suggest
 
 __all__ = ["GetItems", "NodeRecord", "RunBlock", "run_graph"]
@@ -270,9 +271,25 @@ class _OverMany:
         for _ in range(self.node.spec.retry):
             try:
                 return await self.graph_run.run_once(self.node, self.record, value, is_item=True)
-            except CuttlefishError:
-                continue
+            except CuttlefishError as error:
+                if error.code in _SAME_AGAIN:
+                    raise
         return await self.graph_run.run_once(self.node, self.record, value, is_item=True)
+
+
+_SAME_AGAIN = frozenset(
+    {
+        ErrorCode.BAD_COMMAND,
+        ErrorCode.CAPABILITY_DENIED,
+        ErrorCode.DOCUMENT_INVALID,
+        ErrorCode.DOCUMENT_PASSWORD,
+        ErrorCode.LIMIT_EXCEEDED,
+        ErrorCode.NOT_FOUND,
+        ErrorCode.SCHEMA_VALIDATION_FAILED,
+        ErrorCode.UNSUPPORTED,
+    }
+)
+"""Failures that another attempt would only repeat, and pay for."""
 
 
 def _named(item: object, message: str) -> str:
