@@ -23,7 +23,10 @@ class ErrorCode(StrEnum):
 
     MODEL_LOAD_FAILED = "model_load_failed", "The model or its engine could not be made ready."
     CAPABILITY_DENIED = "capability_denied", "A path outside every granted folder, or one that may not be read."
-    SCHEMA_VALIDATION_FAILED = "schema_validation_failed", "A value does not have the type that a signature promises."
+    SCHEMA_VALIDATION_FAILED = (
+        "schema_validation_failed",
+        "A value does not have the type that a signature promises, or a pipeline is not well (`cuttlefish check` says why).",
+    )
     WASM_TRAP = "wasm_trap", "The block's code broke down: unreachable code, a bad access, a stack overflow."
     TIMEOUT = "timeout", "A time limit was reached; the message names it."
     CANCELLED = "cancelled", "The caller ended the job."
