@@ -1,0 +1,1 @@
+"""For block authors: new blocks, building, recorded conversations, checks."""

@@ -1,0 +1,1 @@
+"""For testing blocks under ordinary CPython."""
