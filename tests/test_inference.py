@@ -415,21 +415,22 @@ def cosine(a: list[float], b: list[float]) -> float:
 
 async def test_ollamas_own_client_understands_our_server(text_server: RunningServer, vector_server: RunningServer) -> None:
     def ask() -> None:
-        client = ollama.Client(text_server.ollama)
+        with ollama.Client(text_server.ollama) as client:
+            talk(client)
+        with ollama.Client(vector_server.ollama) as vectors:
+            assert len(vectors.embed("smollm2", ["a", "b"]).embeddings) == 2
+
+    def talk(client: ollama.Client) -> None:
         assert client.show("smollm2").capabilities == ["completion"]
         messages = [{"role": "user", "content": STORY.text}]
         parts = list(client.chat("smollm2", messages, stream=True, options={"num_predict": 5, "temperature": 0, "seed": 1}))
         assert len(parts) > 3
         assert (parts[-1].done, parts[-1].done_reason, parts[-1].eval_count) == (True, "length", 5)
         assert (parts[-1].prompt_eval_count or 0) > 10
-        person = list(client.chat("smollm2", messages, stream=True, format=PERSON, options={"num_predict": 80}))
+        person = list(client.chat("smollm2", messages, stream=True, format=PERSON, options={"num_predict": 80, "temperature": 0}))
         assert "age" in json.loads("".join(part.message.content or "" for part in person))
         with pytest.raises(ollama.ResponseError, match="not found"):
             client.show("other")
-        client._client.close()
-        vectors = ollama.Client(vector_server.ollama)
-        assert len(vectors.embed("smollm2", ["a", "b"]).embeddings) == 2
-        vectors._client.close()
 
     await trio.to_thread.run_sync(ask)
 
