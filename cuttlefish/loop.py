@@ -332,7 +332,7 @@ class _Loop:
         return Opened(handle=self._run.handles.add(file, facts.kind), len=file.size, kind=facts.kind)
 
     async def _infer(self, command: Infer) -> InferDone:
-        run, guest = self._run, self._guest
+        run = self._run
         if command.max_tokens > run.limits.infer_tokens:
             raise limit_exceeded("infer_tokens", run.limits.infer_tokens, f"the block asked for {command.max_tokens}")
         backend = await run.backend()
@@ -341,12 +341,6 @@ class _Loop:
         images = [await self._image(handle) for handle in command.images]
         meter = TokenMeter()
         run.meters.append(meter)
-
-        async def sink(piece: str) -> TokenAction:
-            run.watcher.token(piece)
-            if guest.hears_tokens and await self._in_thread(guest.on_token, piece.encode()):
-                return TokenAction.STOP
-            return TokenAction.CONTINUE
 
         options = command.options
         prompt = Prompt(
@@ -358,7 +352,7 @@ class _Loop:
             stop=tuple(options.stop),
             schema=options.json_schema,
         )
-        reply = await backend.infer(prompt, sink, meter)
+        reply = await backend.infer(prompt, _Listeners(run.watcher, self._in_thread), meter)
         return InferDone(text=reply.text, tokens_out=meter.tokens_out, finish_reason=reply.finish)
 
     async def _embed(self, command: Embed) -> Embedded:
@@ -385,3 +379,26 @@ class _Loop:
         if (wrong := output.mismatch(result, place="result", handle_kind=self._run.handles.kind_of)) is not None:
             raise SchemaMismatch(f'"{name}" gave a result that does not fit its own signature, {output}: {wrong}')
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Listeners:
+    """Who hears a model's reply: the watcher, and the block if it wants to. Keeps the promises of `TokenSink` and `ThreadSink`."""
+
+    watcher: Watcher
+    guest_thread: GuestThread
+
+    def hear(self, piece: str) -> TokenAction:
+        """In any thread that may wait: the guest is not stepped meanwhile, and a cancellation interrupts it."""
+        guest = self.guest_thread.guest
+        try:
+            stop = guest.hears_tokens and guest.on_token(piece.encode())
+        finally:
+            self.watcher.token(piece)  # last: it wakes Trio's thread, which then wants the GIL (220 µs to a verdict, else 40)
+        return TokenAction.STOP if stop else TokenAction.CONTINUE
+
+    async def __call__(self, piece: str) -> TokenAction:
+        """In Trio's thread, which no guest may hold up."""
+        if self.guest_thread.guest.hears_tokens:
+            return await self.guest_thread(self.hear, piece)
+        return self.hear(piece)

@@ -44,6 +44,26 @@ class Listener:
         return TokenAction.STOP if len(self.pieces) == self._stop_after else TokenAction.CONTINUE
 
 
+class HearingListener:
+    """A sink that keeps what it hears in whatever thread, and stops after `stop_after` pieces."""
+
+    def __init__(self, stop_after: int | None = None, breaks: Exception | None = None) -> None:
+        self.pieces: list[str] = []
+        self.threads: set[int] = set()
+        self._stop_after = stop_after
+        self._breaks = breaks
+
+    def hear(self, piece: str) -> TokenAction:
+        self.pieces.append(piece)
+        self.threads.add(threading.get_ident())
+        if self._breaks is not None:
+            raise self._breaks
+        return TokenAction.STOP if len(self.pieces) == self._stop_after else TokenAction.CONTINUE
+
+    async def __call__(self, piece: str) -> TokenAction:
+        raise AssertionError("not asked where the pieces come in a thread")
+
+
 def tasks_of_the_engine() -> set[int]:
     """Native threads that Python did not start (its own are Trio's cached ones, which end when idle)."""
     return {int(task.name) for task in Path("/proc/self/task").iterdir()} - {
@@ -568,17 +588,49 @@ async def test_a_cancel_while_the_model_reads_returns_soon_and_what_was_read_is_
 
 
 async def test_a_slow_sink_is_shown_nothing_after_its_stop_while_the_late_tokens_are_counted(model: Backend) -> None:
-    meter, shown = TokenMeter(), []
+    """Another prompt, which makes a token whenever this one does, tells how many have been made meanwhile."""
+    meter, others, shown = TokenMeter(), TokenMeter(), []
+    other = Listener()
 
     async def sink(piece: str) -> TokenAction:
         shown.append(piece)
-        await until(lambda: meter.tokens_out >= 10)
+        enough = others.tokens_out + 10
+        await until(lambda: others.tokens_out >= enough)
         return TokenAction.STOP
 
-    reply = await model.infer(STORY, sink, meter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(model.infer, Prompt(STORY.text, 2000), other, others)
+        await other.first.wait()
+        reply = await model.infer(Prompt(STORY.text, 2000), sink, meter)
+        nursery.cancel_scope.cancel()
     assert reply == Reply(shown[0], "stopped_by_block")
     assert len(shown) == 1
-    assert meter.tokens_out >= 10
+    assert 8 <= meter.tokens_out < 2000
+
+
+async def test_a_sink_that_stops_at_once_costs_no_token_more(model: Backend) -> None:
+    meter, listener = TokenMeter(), HearingListener(stop_after=3)
+    reply = await model.infer(Prompt(STORY.text, 2000), listener, meter)
+    assert reply == Reply("".join(listener.pieces), "stopped_by_block")
+    assert len(listener.pieces) == 3
+    assert 3 <= meter.tokens_out <= 5
+
+
+async def test_a_sink_that_can_is_heard_in_the_thread_where_the_pieces_come_from(model: Backend) -> None:
+    listener = HearingListener()
+    reply = await model.infer(STORY, listener, TokenMeter())
+    assert "".join(listener.pieces) == reply.text
+    assert listener.threads
+    assert threading.get_ident() not in listener.threads
+
+
+async def test_what_a_sink_raises_in_that_thread_comes_out_unchanged(model: Backend) -> None:
+    broken = LookupError("mine")
+    listener = HearingListener(breaks=broken)
+    with pytest.raises(LookupError) as caught:
+        await model.infer(Prompt(STORY.text, 2000), listener, TokenMeter())
+    assert caught.value is broken
+    assert (await model.infer(Prompt("Hello", 2), Listener(), TokenMeter())).text
 
 
 async def test_more_prompts_than_slots_wait_their_turn_and_a_waiting_one_can_be_cancelled(model: Backend) -> None:

@@ -10,11 +10,11 @@ ROOT = Path(__file__).resolve().parent.parent
 OURS, ENGINE = "cuttlefish", "bare xllamacpp"
 WANTED = {
     "rate": {(f"{count} at once", who) for count in ("1 job", "2 jobs", "4 jobs", "8 jobs") for who in (OURS, ENGINE)}
-    | {("a whole job's longer time, per token", OURS)},
+    | {("longer by the clock, per token", OURS), ("more processor time, per token", OURS)},
     "pieces": {
         ("from the engine to the verdict", OURS),
         ("from the engine to the verdict", f"{ENGINE}, hops alone"),
-        ("the engine's thread held, per message", OURS),
+        ("the asking thread held, per message", OURS),
         ("longest stall of the event loop", OURS),
         ("longest stall of the event loop", f"{ENGINE} on threads"),
     },

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 
-from cuttlefish import Envelope, Node, Pipeline, open_host
-from guests import echo
+from cuttlefish import Envelope, Node, Pipeline, TokenPiece, open_host
+from cuttlefish.engine.guest import Guest
+from guests import SPIN, echo, scripted
 
 MODEL = "llama-cpp:smollm2"
 
@@ -71,6 +73,50 @@ async def test_texts_become_vectors_by_the_embedding_model() -> None:
         return float(sum(x * y for x, y in zip(one, other, strict=True)) / lengths**0.5)
 
     assert alike(cat, kitten) > alike(cat, revenue)
+
+
+@pytest.mark.usefixtures("models_folder")
+@pytest.mark.parametrize("how", ["cancelled", "timeout"])
+async def test_a_block_that_spins_over_a_token_of_the_real_model_is_ended_and_the_model_serves_the_next_job(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block computes in the thread that asked the engine, which is neither Trio's nor the guest's."""
+    spinning = scripted(infer("Write a story.", 200), {"cmd": "done", "result": 1}, on_token=f"{SPIN} (i32.const 0)")
+    heard, on_token = trio.Event(), Guest.on_token
+
+    def tell(guest: Guest, piece: bytes) -> bool:
+        trio.from_thread.run_sync(heard.set)
+        return on_token(guest, piece)
+
+    monkeypatch.setattr(Guest, "on_token", tell)
+    async with open_host() as host:
+        job = host.start(spinning, {}, model=MODEL, limits={"guest.step_time": 0.2 if how == "timeout" else 600})
+        with trio.fail_after(60):
+            await heard.wait()
+            if how == "cancelled":
+                job.cancel()
+            envelope = await job.envelope()
+        assert error_of(envelope)[0] == how
+        assert envelope.usage.tokens_out >= 1
+        assert (await host.run(echo(), [infer("Hello", 2)], model=MODEL)).error is None
+
+
+@pytest.mark.usefixtures("models_folder")
+async def test_a_block_that_has_seen_enough_of_the_real_models_reply_gets_what_it_saw() -> None:
+    counting = "(global.set $seen (i32.add (global.get $seen) (i32.const 1))) (i32.ge_u (global.get $seen) (i32.const 3))"
+    block = scripted(
+        infer("Write a story.", 200),
+        {"cmd": "done", "result": 1},
+        extra="(global $seen (mut i32) (i32.const 0))",
+        on_token=counting,
+    )
+    async with open_host() as host:
+        job = host.start(block, {}, model=MODEL)
+        pieces = [update.text async for update in job if isinstance(update, TokenPiece)]
+        envelope = await job.envelope()
+    assert envelope.error is None
+    assert len(pieces) == 3
+    assert 3 <= envelope.usage.tokens_out <= 5
 
 
 async def test_without_an_embedding_model_the_error_says_how_to_name_one() -> None:

@@ -4,16 +4,30 @@ A backend is opened by `registry.open_backend` and closed by `aclose`; an embedd
 here is plain data but for `TokenMeter`, which a backend writes while the caller reads.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from cuttlefish_abi import TokenAction
 
-__all__ = ["Backend", "Embedder", "Finish", "ImageInput", "Prompt", "Reply", "TokenMeter", "TokenSink"]
+__all__ = ["Backend", "Embedder", "Finish", "ImageInput", "Prompt", "Reply", "ThreadSink", "TokenMeter", "TokenSink"]
 
-TokenSink = Callable[[str], Awaitable[TokenAction]]
-"""Called with each piece of the reply, in order; its verdict says whether the model goes on."""
+
+class TokenSink(Protocol):
+    """Who is shown a reply."""
+
+    def __call__(self, piece: str, /) -> Awaitable[TokenAction]:
+        """Called with each piece of the reply, in order; the verdict says whether the model goes on."""
+
+
+@runtime_checkable
+class ThreadSink(Protocol):
+    """What a `TokenSink` may be able to do beside: hear a piece in the thread that it comes from, without a way through Trio."""
+
+    def hear(self, piece: str) -> TokenAction:
+        """The same as awaiting the sink. From any thread but Trio's; it may block until the job is cancelled, and then raises."""
+
 
 Finish = Literal["stop", "length", "stopped_by_block"]
 """Who ended a reply: the model (or one of `Prompt.stop`), a limit on tokens, or the sink's verdict. An error is an exception."""
@@ -59,11 +73,20 @@ class Reply:
 class TokenMeter:
     """Tokens spent, in and out. True at every moment, so that failed, stopped and cancelled work counts too.
 
-    Written only from Trio's thread, and only upward: one meter may serve several prompts, also side by side.
+    It only goes upward, and one meter may serve several prompts, also side by side.
     """
 
     tokens_in: int = 0
     tokens_out: int = 0
+
+    def add(self, tokens_in: int = 0, tokens_out: int = 0) -> None:
+        """Count so many more. Any thread."""
+        with _counting:
+            self.tokens_in += tokens_in
+            self.tokens_out += tokens_out
+
+
+_counting = threading.Lock()
 
 
 class Backend(Protocol):
@@ -81,8 +104,9 @@ class Backend(Protocol):
         """Answer one prompt, showing each piece of the reply to `sink` as soon as it is there.
 
         Each piece is whole characters; joined, the pieces are `Reply.text` exactly. Nothing of a `stop` text is ever shown.
-        The sink is awaited, one piece after the other. After it answers STOP nothing more is shown and nothing more is in
-        the text; what the model had already made on top of it is counted and dropped.
+        The sink is awaited, or heard in a thread if it is a `ThreadSink`, one piece after the other. After it answers STOP
+        nothing more is shown and nothing more is in the text; what the model had already made on top of it is counted and
+        dropped.
 
         With `prompt.schema` the reply is valid JSON for it. The one exception is a reply that the sink stopped: it is what
         was shown, `finish` says so, and nothing more is promised of it.

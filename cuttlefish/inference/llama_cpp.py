@@ -1,12 +1,13 @@
 """Models on this machine, by llama.cpp inside this process: the Trio side. `llama_server.py` is the engine's side.
 
-Each running prompt has a thread of its own. Pieces come from it in order; the verdict goes back by a flag that the engine
-reads at every token and every prompt batch.
+Each running prompt has a thread of its own, in which the sink hears the pieces. Whether to stop is asked at every token and at
+every batch of the prompt.
 """
 
 import math
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +18,12 @@ from cuttlefish.errors import InferenceFailed, ModelLoadFailed
 from cuttlefish.inference import models
 from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.llama_server import LlamaServer
-from cuttlefish.inference.showing import Showing
+from cuttlefish.inference.showing import ShowingInThread
 
 __all__ = ["open_llama_cpp", "open_llama_cpp_embedder"]
 
 GGUF_MAGIC = b"GGUF"
+QUICKEST_TOKEN_S = 0.001  # within such a time no second token comes
 
 
 async def open_llama_cpp(
@@ -91,6 +93,7 @@ class LlamaCppBackend:
         self._server = server
         self._slots = slots
         self._free = trio.Semaphore(slots)
+        self._threads = trio.CapacityLimiter(slots)
         self._stops: set[threading.Event] = set()
         self._closing = False
         self._closed = trio.Event()
@@ -109,52 +112,18 @@ class LlamaCppBackend:
 
     async def _generate(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         stop = threading.Event()
-        ended = trio.Event()
-        send, pieces = trio.open_memory_channel[str](math.inf)
-        tally = _Tally(meter, send)
-        into_trio = trio.lowlevel.current_trio_token().run_sync_soon
-        failures: list[BaseException] = []
+        answer = _Answer(self.name, ShowingInThread(prompt, sink), meter, stop)
 
-        def take(chunk: Mapping[str, Any]) -> None:
-            try:
-                tally.add(chunk)
-            except (AttributeError, KeyError, TypeError, ValueError):  # raised within Trio's core, it would end every job
-                failures.append(InferenceFailed(f'model "{self.name}" broke off: its engine sent what is not understood'))
-                stop.set()
+        def work() -> Reply:
+            self._server.generate(prompt, answer.take, stop)
+            return answer.reply("closed" if self._closing else "stopped")
 
-        def work() -> None:
-            try:
-                self._server.generate(prompt, lambda chunk: into_trio(take, chunk), stop)
-            except BaseException as e:  # noqa: BLE001  # carried to the task that waits for this thread, and raised there
-                failures.append(e)
-
-        def end() -> None:
-            send.close()
-            ended.set()
-
-        # No nursery: it would wrap what the sink raises into a group. The `finally` gives the same promise: no thread is left.
         self._stops.add(stop)
-        trio.lowlevel.start_thread_soon(work, lambda _: into_trio(end), f'model "{self.name}"')
-        showing = Showing(prompt, sink)
-        over = False
         try:
-            async for piece in pieces:
-                if not await showing.add(piece):
-                    over = True
-                    break
+            return await trio.to_thread.run_sync(work, limiter=self._threads)
         finally:
-            stop.set()
-            with trio.CancelScope(shield=True):  # short: the engine reads the flag at the next token or batch
-                await ended.wait()
             self._stops.discard(stop)
-            pieces.close()
-        if over:
-            return await showing.end("stop")
-        if failures:
-            raise failures[0]
-        if tally.finish is None:
-            raise InferenceFailed(f'model "{self.name}" was {"closed" if self._closing else "stopped"} before its reply was whole')
-        return await showing.end(tally.finish)
+            await trio.lowlevel.checkpoint_if_cancelled()  # a sink that was interrupted has its own word for it
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
@@ -189,7 +158,7 @@ class LlamaCppEmbedder:
         for text in texts:
             async with self._turn:
                 vector, tokens = await trio.to_thread.run_sync(self._server.embed, text)
-            meter.tokens_in += max(1, tokens)
+            meter.add(tokens_in=max(1, tokens))
             vectors.append(vector)
         return vectors
 
@@ -199,31 +168,97 @@ class LlamaCppEmbedder:
             await trio.to_thread.run_sync(self._server.close)
 
 
-class _Tally:
-    """Reads the engine's chunks in Trio's thread: counts, and passes pieces on."""
+class _Answer:
+    """The engine's answer to one prompt, taken chunk by chunk in the thread that asked: counted, shown, and ended early if need be.
 
-    def __init__(self, meter: TokenMeter, send: trio.MemorySendChannel[str]) -> None:
+    The sink is heard here, while the engine goes on: two ways through Trio's thread took 600 µs a token, this takes 50.
+    """
+
+    def __init__(self, model: str, showing: ShowingInThread, meter: TokenMeter, stop: threading.Event) -> None:
+        self._model = model
+        self._showing = showing
+        self._stop = stop
+        self._tally = _Tally(meter)
+        self._failure: BaseException | None = None
+        self._over_since: float | None = None
+
+    def take(self, chunk: Mapping[str, Any]) -> None:
+        """Take one chunk."""
+        try:
+            piece = self._tally.add(chunk)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._failure = InferenceFailed(f'model "{self._model}" broke off: its engine sent what is not understood')
+            self._stop.set()
+            return
+        if self._over_since is not None:
+            if self._tally.made_at >= self._over_since:
+                self._stop.set()
+            return
+        try:
+            trio.from_thread.check_cancelled()
+            if not piece or self._showing.add(piece):
+                return
+        except BaseException as e:  # noqa: BLE001  # raised again by `reply`, when the engine has stopped
+            self._failure = e
+        self._over_since = time.perf_counter()
+        if not self._tally.is_behind(self._over_since):
+            self._stop.set()  # else the sink took its time: what the engine has made meanwhile is still to be counted
+
+    def reply(self, ended_by: str) -> Reply:
+        """The whole reply, when the engine is done.
+
+        Raises:
+            InferenceFailed: it was `ended_by` somebody else, or sent nonsense. And what the sink raised.
+        """
+        if self._failure is not None:
+            raise self._failure
+        finish = "stop" if self._over_since is not None else self._tally.finish
+        if finish is None:
+            raise InferenceFailed(f'model "{self._model}" was {ended_by} before its reply was whole')
+        return self._showing.end(finish)
+
+
+class _Tally:
+    """Counts what the engine's chunks tell, and when they were made."""
+
+    def __init__(self, meter: TokenMeter) -> None:
         self._meter = meter
-        self._send = send
         self._in = self._out = self._pieces = 0
+        self._clocks_differ = math.inf
+        self._answering_s = 0.0
         self.finish: Literal["stop", "length"] | None = None
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """Take one chunk. Missing parts are normal: each chunk carries what there is to say."""
+    def add(self, chunk: Mapping[str, Any]) -> str:
+        """Take one chunk, and give its text. Missing parts are normal: each chunk carries what there is to say."""
+        text = ""
         for choice in chunk.get("choices", ()):
             piece = choice["delta"].get("content")
             if piece:
                 self._pieces += 1
-                self._send.send_nowait(piece)
+                text += piece
             if choice.get("finish_reason"):
                 self.finish = "length" if choice["finish_reason"] == "length" else "stop"
         usage, timings = chunk.get("usage") or {}, chunk.get("timings") or {}
         progress = chunk.get("prompt_progress") or {}
         read = max(self._in, progress.get("processed", 0), timings.get("prompt_n", 0), usage.get("prompt_tokens", 0))
         made = max(self._out, self._pieces, timings.get("predicted_n", 0), usage.get("completion_tokens", 0))
-        self._meter.tokens_in += read - self._in
-        self._meter.tokens_out += made - self._out
+        if read != self._in or made != self._out:
+            self._meter.add(read - self._in, made - self._out)
         self._in, self._out = read, made
+        if made and timings:
+            self._answering_s = timings.get("predicted_ms", 0.0) / 1e3
+            self._clocks_differ = min(self._clocks_differ, time.perf_counter() - self._answering_s)
+        return text
+
+    @property
+    def made_at(self) -> float:
+        """When the engine made the last chunk, by `time.perf_counter`; infinite where it does not tell."""
+        return self._answering_s + self._clocks_differ
+
+    def is_behind(self, now: float) -> bool:
+        """Whether the engine has made more by `now` than it has told us."""
+        per_token = self._answering_s / (self._out - 1) if self._out > 1 else 0.0
+        return now - self.made_at > max(per_token, QUICKEST_TOKEN_S)
 
 
 def _threads() -> int:

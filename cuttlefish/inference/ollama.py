@@ -130,7 +130,7 @@ class OllamaEmbedder:
             _, _, said = await self._server.ask("/api/embed", body, explain, self._server.timeouts.first_token_s)
             try:
                 vectors += [[float(x) for x in row] for row in said["embeddings"]]
-                meter.tokens_in += max(1, int(said.get("prompt_eval_count") or sum(len(t.encode()) for t in some) // 4))
+                meter.add(tokens_in=max(1, int(said.get("prompt_eval_count") or sum(len(t.encode()) for t in some) // 4)))
             except (TypeError, KeyError, ValueError, AttributeError):
                 raise self._server.nonsense("something that is no list of vectors") from None
         return vectors

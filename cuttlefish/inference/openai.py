@@ -175,7 +175,7 @@ class OpenAIEmbedder:
                 rows = sorted(said["data"], key=lambda row: int(row["index"]))
                 vectors += [[float(x) for x in row["embedding"]] for row in rows]
                 usage = said.get("usage") or {}
-                meter.tokens_in += max(1, int(usage.get("prompt_tokens") or sum(len(t.encode()) for t in some) // 4))
+                meter.add(tokens_in=max(1, int(usage.get("prompt_tokens") or sum(len(t.encode()) for t in some) // 4)))
             except (TypeError, KeyError, ValueError, AttributeError):
                 raise self._server.nonsense("something that is no list of vectors") from None
         return vectors

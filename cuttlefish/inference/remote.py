@@ -373,8 +373,7 @@ class _Tally:
 
     def _raise_to(self, read: int, made: int) -> None:
         read, made = max(read, self._in), max(made, self._out)
-        self._meter.tokens_in += read - self._in
-        self._meter.tokens_out += made - self._out
+        self._meter.add(read - self._in, made - self._out)
         self._in, self._out = read, made
 
 

@@ -3,52 +3,58 @@
 Here live the promises about pieces that no server can be trusted with: whole characters, and nothing of a stop text.
 """
 
-from cuttlefish.inference.backend import Finish, Prompt, Reply, TokenSink
+import trio
+
+from cuttlefish.inference.backend import Finish, Prompt, Reply, ThreadSink, TokenSink
 from cuttlefish_abi import TokenAction
 
-__all__ = ["Showing"]
+__all__ = ["Showing", "ShowingInThread", "Shown"]
 
 
-class Showing:
-    """One reply on its way to the sink.
+class Shown:
+    """What of one reply may be shown, and what has been.
 
     What could be the beginning of a stop text is held back until what follows tells; so is half of a surrogate pair.
     """
 
-    def __init__(self, prompt: Prompt, sink: TokenSink) -> None:
+    def __init__(self, prompt: Prompt) -> None:
         self._stops = [stop for stop in prompt.stop if stop]
-        self._sink = sink
         self._held = ""
         self._shown: list[str] = []
         self._over: Finish | None = None
 
-    async def add(self, piece: str) -> bool:
-        """Show what can be shown by now; False when the reply is over and the model may stop. Raises what the sink raises."""
+    @property
+    def over(self) -> bool:
+        """Whether the reply has ended before the model did."""
+        return self._over is not None
+
+    def add(self, piece: str) -> str:
+        """What can be shown by now, the model having gone on by `piece`; nothing once the reply is over."""
         if self._over is not None:
-            return False
+            return ""
         text = _joined_pairs(self._held + piece)
         end = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
         if end is not None:
             self._held, self._over = "", "stop"
-            await self._show(text[:end])
-            return False
+            return text[:end]
         keep = self._hold_from(text)
         self._held = text[keep:]
-        await self._show(text[:keep])
-        return self._over is None
+        return text[:keep]
 
-    async def end(self, finish: Finish) -> Reply:
-        """The model is done: show what was held back, and give the whole reply."""
-        if self._over is None:
-            held, self._held = self._held, ""
-            await self._show(_without_halves(held))
+    def rest(self) -> str:
+        """What was held back, now that no more comes."""
+        held, self._held = self._held, ""
+        return "" if self._over is not None else _without_halves(held)
+
+    def heard(self, text: str, verdict: TokenAction) -> None:
+        """The sink was shown `text`."""
+        self._shown.append(text)
+        if verdict is TokenAction.STOP:
+            self._over = "stopped_by_block"
+
+    def reply(self, finish: Finish) -> Reply:
+        """The whole reply, which the model ended by `finish` unless it was over before."""
         return Reply("".join(self._shown), self._over or finish)
-
-    async def _show(self, text: str) -> None:
-        if text:
-            self._shown.append(text)
-            if await self._sink(text) is TokenAction.STOP:
-                self._over = "stopped_by_block"
 
     def _hold_from(self, text: str) -> int:
         """Where the part begins that must wait: the longest end of `text` that begins a stop text, or half a character."""
@@ -58,6 +64,54 @@ class Showing:
             if any(stop.startswith(text[start:]) for stop in self._stops):
                 return min(start, half)
         return half
+
+
+class Showing:
+    """One reply on its way to the sink, from Trio's thread."""
+
+    def __init__(self, prompt: Prompt, sink: TokenSink) -> None:
+        self._shown = Shown(prompt)
+        self._sink = sink
+
+    async def add(self, piece: str) -> bool:
+        """Show what can be shown by now; False when the reply is over and the model may stop. Raises what the sink raises."""
+        await self._show(self._shown.add(piece))
+        return not self._shown.over
+
+    async def end(self, finish: Finish) -> Reply:
+        """The model is done: show what was held back, and give the whole reply."""
+        await self._show(self._shown.rest())
+        return self._shown.reply(finish)
+
+    async def _show(self, text: str) -> None:
+        if text:
+            self._shown.heard(text, await self._sink(text))
+
+
+class ShowingInThread:
+    """The same from a thread that `trio.to_thread.run_sync` has started."""
+
+    def __init__(self, prompt: Prompt, sink: TokenSink) -> None:
+        self._shown = Shown(prompt)
+
+        def ask_trio(piece: str) -> TokenAction:
+            return trio.from_thread.run(sink, piece)
+
+        self._hear = sink.hear if isinstance(sink, ThreadSink) else ask_trio
+
+    def add(self, piece: str) -> bool:
+        """See `Showing.add`."""
+        self._show(self._shown.add(piece))
+        return not self._shown.over
+
+    def end(self, finish: Finish) -> Reply:
+        """See `Showing.end`."""
+        self._show(self._shown.rest())
+        return self._shown.reply(finish)
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._shown.heard(text, self._hear(text))
 
 
 def _joined_pairs(text: str) -> str:

@@ -27,13 +27,13 @@ class StubBackend:
 
     async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         """Keep the promises of `Backend.infer`, without a model; `tokens_in` is the number of words of the prompt, at least 1."""
-        meter.tokens_in += max(1, len(prompt.text.split()))
+        meter.add(tokens_in=max(1, len(prompt.text.split())))
         text = f"[{len(prompt.images)} image(s)] {self._reply}" if prompt.images else self._reply
         words = re.findall(r"\s*\S+(?:\s+\Z)?|\s+\Z", text)
         showing = Showing(prompt, sink)
         for word in words[: prompt.max_tokens]:
             await trio.lowlevel.checkpoint()
-            meter.tokens_out += 1
+            meter.add(tokens_out=1)
             if not await showing.add(word):
                 return await showing.end("stop")
         await trio.lowlevel.checkpoint()
@@ -52,7 +52,7 @@ class StubEmbedder:
     async def embed(self, texts: Sequence[str], meter: TokenMeter) -> list[list[float]]:
         """Keep the promises of `Embedder.embed`, without a model; a word is one token."""
         await trio.lowlevel.checkpoint()
-        meter.tokens_in += sum(max(1, len(text.split())) for text in texts)
+        meter.add(tokens_in=sum(max(1, len(text.split())) for text in texts))
         return [_vector(text) for text in texts]
 
     async def aclose(self) -> None:

@@ -74,11 +74,11 @@ class TesseractBackend:
         showing, left = Showing(prompt, sink), prompt.max_tokens
         finish: Finish = "stop"
         for number, image in enumerate(prompt.images, 1):
-            meter.tokens_in += 1
+            meter.add(tokens_in=1)
             text = await self._read(image, number, len(prompt.images))
             for line in re.findall(r"[^\n]*\n|[^\n]+\Z", text):
                 words = re.findall(r"\s*\S+\s*", line)[:left]
-                meter.tokens_out += len(words)
+                meter.add(tokens_out=len(words))
                 left -= len(words)
                 if not await showing.add("".join(words) or line):
                     return await showing.end("stop")

@@ -63,6 +63,7 @@ class UpdateLog:
         self._closed = False
         self._lock = threading.Lock()  # the number and the place in the queue belong together
         self._news = trio.Event()
+        self._awaited = False
         self._trio = trio.lowlevel.current_trio_token()
 
     def publish(self, update: Update, size_bytes: int = 0, *, last: bool = False) -> None:
@@ -77,7 +78,9 @@ class UpdateLog:
                 self._bytes -= self._sizes.popleft()
             self._published += 1
             self._closed = last
-        self._trio.run_sync_soon(self._wake, idempotent=True)
+            awaited = self._awaited
+        if awaited:  # waking Trio costs more than all the rest
+            self._trio.run_sync_soon(self._wake, idempotent=True)
 
     def __aiter__(self) -> AsyncIterator[Update]:
         """All updates that are still kept, then each new one as it comes, up to the last. Each reader has its own place."""
@@ -95,9 +98,11 @@ class UpdateLog:
     @property
     def news(self) -> trio.Event:
         """Set when something is published after this moment."""
+        self._awaited = True
         return self._news
 
     def _wake(self) -> None:
+        self._awaited = False
         news, self._news = self._news, trio.Event()
         news.set()
 
