@@ -43,6 +43,12 @@ class Limits:
     guest_json_depth: int = _limit(
         "guest.json_depth", 128, "levels", "deeply nested JSON exhausts a reader's stack", most=MAX_JSON_DEPTH
     )
+    guest_json_values: int = _limit(
+        "guest.json_values",
+        1_000_000,
+        "count",
+        "small values take a hundred times their bytes to hold; a list or object counts as four",
+    )
     text_window_bytes: int = _limit(
         "text.window", 8 * MiB, "bytes", "a longer slice is answered with fewer bytes, which is no error"
     )

@@ -57,7 +57,6 @@ from cuttlefish_abi import (
     PageTextAttempted,
     PageTexted,
     PageTextOpt,
-    Signature,
     Slice,
     SliceBytes,
     Sliced,
@@ -68,11 +67,17 @@ from cuttlefish_abi import (
     decode_command,
     encode_event,
 )
+from cuttlefish_abi.strict_json import has_more_values
 
-__all__ = ["BlockRun", "GetBackend", "GetEmbedder", "GuestThread", "Watcher", "open_guest", "run_block"]
+__all__ = ["LARGE_BYTES", "BlockRun", "GetBackend", "GetEmbedder", "GuestThread", "Watcher", "open_guest", "run_block"]
+
+JSON = Ty(kind="json")
 
 TURN_S = 0.05
 """A guest with nothing but immediate commands gives its thread back this often."""
+
+LARGE_BYTES = 256 << 10
+"""JSON of more bytes is read in a thread that a cancellation does not wait for."""
 
 T = TypeVar("T")
 
@@ -200,6 +205,13 @@ Deferred = Work | Done | Fail
 """What the guest's thread cannot answer by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class _LargeCommand:
+    """A command that is too large to be read in passing."""
+
+    payload: bytes
+
+
 class _Loop:
     """The state of one run. Methods with `async` belong to Trio's thread, the others to the guest's; never both at once."""
 
@@ -209,40 +221,49 @@ class _Loop:
         self._in_thread = guest_thread
         self._commands = 0
         self._unread: UnreadDocument | None = None
+        self._output = JSON
 
     async def run(self, value: object, value_json: bytes) -> object:
-        guest, name = self._guest, self._guest.name
-        signature = await self._in_thread(self._start)
-        if (wrong := signature.input.mismatch(value, place="input", handle_kind=self._run.handles.kind_of)) is not None:
-            raise SchemaMismatch(f'the input does not fit what "{name}" takes, {signature.input}: {wrong}')
+        guest = self._guest
+        self._output = await self._in_thread(self._start, value)
         step: Callable[[bytes], bytes] = guest.init
-        data = value_json
+        data: bytes | Event = value_json
         try:
             while True:
                 outcome = await self._in_thread(self._serve, step, data)
+                if isinstance(outcome, _LargeCommand):
+                    outcome = await self._read_aside(outcome.payload)
                 match outcome:
                     case Done():
-                        return self._checked(outcome.result, signature.output)
+                        return outcome.result
                     case Fail():
                         raise BlockFailed(outcome.code, outcome.message)
                     case bytes():
                         data = outcome  # the turn was over; the event is still to be delivered
                     case _:
-                        data = encode_event(await self._answer(outcome))
+                        data = await self._answer(outcome)
                 step = guest.step
         finally:
             if self._unread is not None:
                 self._unread.file.close()
 
-    def _start(self) -> Signature:
+    def _start(self, value: object) -> Ty:
+        """Start the guest, check its input, and say what its result must be."""
         self._guest.start()
-        return self._guest.signature()
+        signature = self._guest.signature()
+        if (wrong := signature.input.mismatch(value, place="input", handle_kind=self._run.handles.kind_of)) is not None:
+            raise SchemaMismatch(f'the input does not fit what "{self._guest.name}" takes, {signature.input}: {wrong}')
+        return signature.output
 
-    def _serve(self, step: Callable[[bytes], bytes], data: bytes) -> Deferred | bytes:
+    def _serve(self, step: Callable[[bytes], bytes], data: bytes | Event) -> "Deferred | _LargeCommand | bytes":
         """Step the guest until it wants something deferred, or its turn is over: then the event that it has not seen yet."""
         turn_ends = time.monotonic() + TURN_S
+        if not isinstance(data, bytes):
+            data = encode_event(data)
         while True:
             payload = step(data)
+            if len(payload) > LARGE_BYTES:
+                return _LargeCommand(payload)
             answer = self._answer_at_once(self._decode(payload), len(payload))
             if not isinstance(answer, bytes):
                 return answer
@@ -250,16 +271,27 @@ class _Loop:
             if time.monotonic() > turn_ends:
                 return data
 
+    async def _read_aside(self, payload: bytes) -> Deferred | bytes:
+        """Read and serve a large command. A cancellation does not wait for the reading, which `guest.json_values` bounds."""
+        command = await trio.to_thread.run_sync(self._decode, payload, limiter=self._run.threads, abandon_on_cancel=True)
+        return await self._in_thread(self._answer_at_once, command, len(payload))
+
     def _decode(self, payload: bytes) -> Command:
         self._commands += 1
         limits = self._run.limits
         if self._commands > limits.guest_commands:
             raise limit_exceeded("guest_commands", limits.guest_commands, f'"{self._guest.name}" gave one more and is not done')
+        if has_more_values(payload, limits.guest_json_values):
+            what = f'command {self._commands} of "{self._guest.name}" holds more, in {len(payload)} bytes'
+            raise limit_exceeded("guest_json_values", limits.guest_json_values, what)
         try:
-            return decode_command(payload, max_depth=limits.guest_json_depth)
+            command = decode_command(payload, max_depth=limits.guest_json_depth)
         except BadJson as error:
             limit = f" (guest.json_depth is {limits.guest_json_depth} levels)" if isinstance(error, TooDeep) else ""
             raise BadCommand(f'command {self._commands} of "{self._guest.name}": {error}{limit}') from None
+        if isinstance(command, Done):
+            self._check(command.result)
+        return command
 
     def _answer_at_once(self, command: Command, size_bytes: int) -> Deferred | bytes:
         handles = self._run.handles
@@ -374,11 +406,10 @@ class _Loop:
             fd=file.fd, device=file.device, inode=file.inode, size=file.size, name=file.name, password=self._run.password
         )
 
-    def _checked(self, result: object, output: Ty) -> object:
-        name = self._guest.name
+    def _check(self, result: object) -> None:
+        output = self._output
         if (wrong := output.mismatch(result, place="result", handle_kind=self._run.handles.kind_of)) is not None:
-            raise SchemaMismatch(f'"{name}" gave a result that does not fit its own signature, {output}: {wrong}')
-        return result
+            raise SchemaMismatch(f'"{self._guest.name}" gave a result that does not fit its own signature, {output}: {wrong}')
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,11 @@ ERRORS: dict[str, tuple[object, Callable[[], BlockBytes], str]] = {
         lambda: scripted({"cmd": "done", "result": [[[[0]]]]}),
         'command 1 of "scripted.wasm": nested deeper than 4 levels (guest.json_depth is 4 levels)',
     ),
+    "guest.json_values": (
+        100,
+        lambda: scripted({"cmd": "done", "result": [[]] * 100}),
+        'guest.json_values is 100; command 1 of "scripted.wasm" holds more, in 427 bytes',
+    ),
     "job.time": (0.2, lambda: scripted(DONE, init=SPIN), "the job took longer than it may (job.time is 0.2 seconds)"),
     "job.handles": (2, lambda: scripted(OPEN_TEXT), 'job.handles is 2; open "a.txt" would be one more'),
     "job.progress": (

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from cuttlefish_abi.base import Message
 
-__all__ = ["MAX_JSON_DEPTH", "BadJson", "TooDeep", "parse_json", "read_message"]
+__all__ = ["MAX_JSON_DEPTH", "BadJson", "TooDeep", "has_more_values", "parse_json", "read_message"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,10 @@ _MOST_DIGITS = 4300  # what Python and pydantic's parser read at most: the time 
 
 # Possessive, and a string may lack its end: otherwise a long broken string is scanned again from each of its quotes.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_SLICE_BYTES = 1 << 20
+_BRACKET = 4
 
 _SYNTAX = {
     "Expecting value": "a value belongs here",
@@ -117,6 +121,36 @@ def check_structure(data: bytes, max_depth: int) -> None:
         raise BadJson(f"not valid UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise TooDeep(f"nested deeper than {max_depth} levels") from None
+
+
+def has_more_values(data: bytes, most: int) -> bool:
+    """Whether JSON text holds more than `most` values, told before it is read.
+
+    What is counted are commas outside texts, as one, and opening brackets, as four, for so much longer take a list or an object
+    to read. Texts are told apart only where there are that many of these bytes. What is no JSON may be said to hold more.
+    """
+    if len(data) * _BRACKET <= most or not _counts_more(data, 0, len(data), most)[0]:
+        return False
+    left, at, texts = most, 0, 0
+    for text in _STRING.finditer(data):
+        more, left = _counts_more(data, at, text.start(), left)
+        at, texts = text.end(), texts + 1
+        if more or texts > 2 * most + 2:  # a key and a value for each comma
+            return True
+    return _counts_more(data, at, len(data), left)[0]
+
+
+def _counts_more(data: bytes, start: int, end: int, most: int) -> tuple[bool, int]:
+    """Whether commas and opening brackets between two places come to more than `most`, and how much is left of it.
+
+    Slice by slice: counting keeps every other thread waiting.
+    """
+    for at in range(start, end, _SLICE_BYTES):
+        upto = min(end, at + _SLICE_BYTES)
+        most -= data.count(b",", at, upto) + _BRACKET * (data.count(b"[", at, upto) + data.count(b"{", at, upto))
+        if most < 0:
+            return True, 0
+    return False, most
 
 
 def _check_depth(data: bytes, max_depth: int) -> None:

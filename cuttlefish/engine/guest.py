@@ -28,6 +28,7 @@ JSON_TO_JSON = Signature.parse("json -> json")
 
 DESCRIPTOR = struct.Struct("<II")  # pointer, length
 DESCRIPTOR_BYTES = DESCRIPTOR.size
+MOST_SIGNATURE_BYTES = 64 << 10
 
 _TRAPS = {
     TrapCode.STACK_OVERFLOW: "ran out of stack: it calls itself too deeply",
@@ -131,6 +132,8 @@ class Guest:
             if live.signature is None:
                 return JSON_TO_JSON
             payload = self._payload(self._call(live, live.signature, "cf_signature"), "cf_signature")
+        if len(payload) > MOST_SIGNATURE_BYTES:
+            raise Unsupported(f'"{self.name}" has a signature of {len(payload)} bytes; {MOST_SIGNATURE_BYTES} at most can be read')
         try:
             return decode_signature(payload)
         except (BadJson, TyError) as error:

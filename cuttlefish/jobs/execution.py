@@ -2,10 +2,11 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -15,7 +16,7 @@ from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.limits import Limits, limit_exceeded
-from cuttlefish.loop import BlockRun, no_embedder, run_block
+from cuttlefish.loop import LARGE_BYTES, BlockRun, no_embedder, run_block
 from cuttlefish.media.capabilities import Capabilities
 from cuttlefish.media.handles import HandleTable
 from cuttlefish.media.job_handles import JobHandles
@@ -27,6 +28,11 @@ from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError
 from cuttlefish_abi import BadJson, Signature, Usage, parse_json
 
 __all__ = ["Costs", "Request", "check_pipeline", "execute"]
+
+SMALL_PARTS = 1_000
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,8 @@ async def execute(job: Job, request: Request, resources: Resources, costs: Costs
     limit = request.limits.job_time_s
     with trio.move_on_after(float("inf") if limit is None else limit):
         execution = _Execution(job, request, resources, costs)
-        value_json = _encode(request.value, request.limits)
-        value = _parse(value_json, request.limits)
+        value_json = await _encode(request.value, request.limits)
+        value = await _aside_if(len(value_json) > LARGE_BYTES, _parse, value_json, request.limits)
         if isinstance(request.what, LoadedPipeline):
             return await _run_pipeline(execution, request.what, value)
         return await _run_one(execution, request.what, value, value_json)
@@ -191,7 +197,7 @@ class _Nodes:
         table = self.handles.item_table(node.index) if is_item else self.handles.table(node.index)
         try:
             run = execution.block_run(node.module, table, node.spec.model or execution.request.model, meters)
-            return await run_block(run, value, _encode(value, execution.request.limits))
+            return await run_block(run, value, await _encode(value, execution.request.limits))
         finally:
             if is_item:
                 table.close()
@@ -205,8 +211,36 @@ class _Nodes:
         return await trio.to_thread.run_sync(paths_of_pattern, over, folder, base_dir, self.capabilities, limits)
 
 
-def _encode(value: object, limits: Limits) -> bytes:
+async def _encode(value: object, limits: Limits) -> bytes:
     """An input as JSON."""
+    return await _aside_if(_is_large(value), _encode_now, value, limits)
+
+
+async def _aside_if(large: bool, function: Callable[[V, Limits], T], value: V, limits: Limits) -> T:
+    """What is large is read and written in a thread, for which a cancellation does not wait; the rest takes less than the hop."""
+    if large:
+        return await trio.to_thread.run_sync(function, value, limits, abandon_on_cancel=True)
+    return function(value, limits)
+
+
+def _is_large(value: object) -> bool:
+    """Whether a value may take long to write. Looks at no more of it than a small one has."""
+    level, parts, characters = [value], 0, 0
+    while level:
+        part = level.pop()
+        parts += 1
+        if isinstance(part, str):
+            characters += len(part)
+        elif isinstance(part, dict | list | tuple):
+            if len(part) > SMALL_PARTS:
+                return True
+            level.extend([*part, *part.values()] if isinstance(part, dict) else part)
+        if parts > SMALL_PARTS or characters > LARGE_BYTES:
+            return True
+    return False
+
+
+def _encode_now(value: object, limits: Limits) -> bytes:
     try:
         value_json = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
