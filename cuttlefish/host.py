@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from cuttlefish.background import background_tasks, first_error
 from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.module import BlockBytes, CompiledModule
-from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled, SchemaMismatch
+from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled
 from cuttlefish.jobs.execution import Costs, Request, check_pipeline, execute
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
@@ -173,7 +173,9 @@ class Host:
         except* CuttlefishError as group:
             envelope = _failed(first_error(group), costs)
         except* PipelineError as group:
-            envelope = _failed(SchemaMismatch(str(first_error(group))), costs)
+            error = first_error(group)
+            assert isinstance(error, PipelineError)
+            envelope = _failed(CuttlefishError(str(error), code=error.code), costs)
         except* Exception as group:  # noqa: BLE001  # a bug of ours must end in an Envelope too
             reference = secrets.token_hex(4)
             _log.error("internal error %s in job %s", reference, job.id, exc_info=first_error(group))

@@ -298,7 +298,7 @@ def test_check_as_json_is_one_document(pipeline: Path) -> None:
         "ok": False,
         "problems": wrong["problems"],
     }
-    assert {"file", "line", "message", "warning"} == set(wrong["problems"][0])
+    assert {"file", "line", "code", "message", "warning"} == set(wrong["problems"][0])
     assert (wrong["problems"][0]["line"], wrong["problems"][0]["warning"]) == (10, False)
     nodes = well.pop("nodes")
     assert well == {

@@ -273,14 +273,19 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "what only looks like a reference": (
         pipeline("a = text", 'b = text\ninput = "a.output"', 'c = any\ninput = { x = ["a.out", { y = "a.in.text" }] }'),
         [
-            'p.toml:7: node "b": input is "a.output", which refers to nothing: write "NODE.out", "NODE.out.field" or "job.input"',
+            'p.toml:7: node "b": input is "a.output", which refers to nothing: write "NODE.out", "NODE.out.field" or "job.input", '
+            'or { literal = "…" } for the text itself',
             'p.toml:10: node "c": input.x[1].y is "a.in.text", which refers to nothing: '
-            'write "NODE.out", "NODE.out.field" or "job.input"',
+            'write "NODE.out", "NODE.out.field" or "job.input", '
+            'or { literal = "…" } for the text itself',
         ],
     ),
     "an output of the job": (
         pipeline('a = text\ninput = "job.out"'),
-        ['p.toml:5: node "a": input is "job.out", which refers to nothing: write "NODE.out", "NODE.out.field" or "job.input"'],
+        [
+            'p.toml:5: node "a": input is "job.out", which refers to nothing: write "NODE.out", "NODE.out.field" or "job.input", '
+            'or { literal = "…" } for the text itself'
+        ],
     ),
     "an input that may be absent": (
         pipeline("a = text", 'b = text\ninput = "a.out?"', 'c = two\ninput = { one = "a.out?", two = "a.out" }'),
@@ -353,6 +358,46 @@ async def test_a_refused_block_is_told_with_its_reason_and_at_each_node_that_has
         'p.toml:8: node "c": "broken.wasm" is not a block: it is no WebAssembly module (unsupported)',
         'p.toml:11: node "d": "broken.wasm" is not a block: it is no WebAssembly module (unsupported)',
     ]
+
+
+async def test_a_marked_literal_is_held_against_its_type(folder: Folder, host: Host) -> None:
+    told = await folder.problems(
+        host, pipeline("a = text", "b = pair\ninput = { a = { literal = 3 }, b = { literal = ['a.out'] } }")
+    )
+    assert told == ['p.toml:7: node "b": input.a must be text, found 3']
+
+
+CODES = {
+    "an absent block": (pipeline("a = absent"), "not_found"),
+    "a refused block": (pipeline("a = imports", "b = text"), "unsupported"),
+    "the same of two blocks": (pipeline("a = imports", "b = broken"), "unsupported"),
+    "a block beyond a limit": (pipeline("a = text") + '[limits]\n"guest.module" = "8B"', "limit_exceeded"),
+    "an absent folder": (pipeline("a = text", top='read = ["absent"]'), "capability_denied"),
+    "an unknown provider": (pipeline("a = text", top='model = "oracle:x"'), "model_load_failed"),
+    "an unknown provider of a node": (pipeline("a = text\nmodel = 'oracle:x'"), "model_load_failed"),
+    "a seam": (pipeline("a = text", 'b = number\ninput = "a.out"'), "schema_validation_failed"),
+    "a mistake in its form": (pipeline("a = text", top="modell = 3"), "schema_validation_failed"),
+    "two of different kinds": (pipeline("a = absent", "b = imports"), "schema_validation_failed"),
+    "a warning beside one": (pipeline("a = any", 'b = any\ninput = "a.out"', "c = absent"), "not_found"),
+}
+
+
+@pytest.mark.parametrize(("text", "code"), CODES.values(), ids=CODES.keys())
+async def test_a_job_fails_with_the_code_of_what_is_wrong_with_its_pipeline_where_that_is_one(
+    folder: Folder, host: Host, text: str, code: str
+) -> None:
+    folder.file("p.toml", text)
+    envelope = await host.run("p.toml", "x")
+    assert envelope.error is not None
+    assert envelope.error.code == code, envelope.error.message
+
+
+async def test_a_pipeline_file_that_is_not_there_is_not_found(folder: Folder, host: Host) -> None:
+    for file in ("absent.toml", "p.toml/absent.toml"):
+        folder.file("p.toml", "")
+        envelope = await host.run(file, "x")
+        assert envelope.error is not None
+        assert envelope.error.code == "not_found"
 
 
 async def test_a_pipeline_of_one_block_is_told_at_its_block(folder: Folder, host: Host) -> None:

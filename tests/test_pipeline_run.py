@@ -95,6 +95,30 @@ async def test_an_input_is_put_together_of_outputs_the_jobs_input_and_literals(f
     }
 
 
+async def test_what_is_marked_as_literal_is_given_as_it_stands_whatever_it_looks_like(folder: Folder, host: Host) -> None:
+    folder.file(
+        "p.toml",
+        pipeline(
+            "a = wrap",
+            "b = same\n[nodes.b.input]\n"
+            'text = { literal = "a.out" }\nlost = { literal = "a.output" }\nlist = [{ literal = "a.out.text?" }, "a.out.text"]\n'
+            'deep = { literal = { literal = "job.input", list = ["a.out"] } }\nonly = { literal = { literal = 3 } }',
+        ),
+    )
+    assert result_of(await host.run("p.toml", "hello")) == {
+        "text": "a.out",
+        "lost": "a.output",
+        "list": ["a.out.text?", "hello"],
+        "deep": {"literal": "job.input", "list": ["a.out"]},
+        "only": {"literal": 3},
+    }
+
+
+async def test_a_text_of_a_references_form_may_be_the_whole_input(folder: Folder, host: Host) -> None:
+    made = Pipeline(name="x", nodes={"a": Node(block="wrap.wasm", input={"literal": "job.input"})})
+    assert result_of(await host.run(made, 1)) == {"text": "job.input"}
+
+
 async def test_several_sinks_give_a_record_of_them(folder: Folder, host: Host) -> None:
     folder.file("p.toml", pipeline("a = text", 'b = wrap\ninput = "a.out"', 'c = text\ninput = "a.out"'))
     assert result_of(await host.run("p.toml", "x")) == {"b": {"text": "x"}, "c": "x"}

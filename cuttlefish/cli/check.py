@@ -75,7 +75,10 @@ def _as_text(file: str, graph: Graph | None, problems: Sequence[Problem]) -> str
 
 
 def _as_json(file: str, graph: Graph | None, problems: Sequence[Problem]) -> dict[str, object]:
-    told = [{"file": one.file, "line": one.line, "message": one.message, "warning": one.is_warning} for one in problems]
+    told = [
+        {"file": one.file, "line": one.line, "code": one.code, "message": one.message, "warning": one.is_warning}
+        for one in problems
+    ]
     report: dict[str, object] = {"file": file, "ok": graph is not None, "problems": told}
     if graph is None:
         return report

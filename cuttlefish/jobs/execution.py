@@ -11,7 +11,7 @@ from typing import TypeVar
 import trio
 
 from cuttlefish.engine.module import BlockBytes, CompiledModule
-from cuttlefish.errors import CapabilityDenied, SchemaMismatch, TimedOut
+from cuttlefish.errors import CapabilityDenied, CuttlefishError, SchemaMismatch, TimedOut
 from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
@@ -163,7 +163,7 @@ async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: ob
     try:
         graph = await check_pipeline(loaded, execution.resources, request.limits)
     except PipelineError as error:
-        raise SchemaMismatch(str(error)) from None
+        raise CuttlefishError(str(error), code=error.code) from None
     # No handle fits: a job's input comes from outside, where there are none.
     if (wrong := graph.input.mismatch(value, place="input", handle_kind=lambda _: None)) is not None:
         raise SchemaMismatch(f"the input does not fit what the pipeline takes, {graph.input}: {wrong}")

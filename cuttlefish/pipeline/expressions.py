@@ -31,6 +31,8 @@ class Literal:
     """A value written in the file."""
 
     value: object
+    is_marked: bool = False
+    """Written as `{ literal = value }`: no text in it is meant as a reference, whatever it looks like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ Expression = Reference | Literal | RecordOf | ListOf
 def parse(value: object, *, has_item: bool) -> Expression:
     """Read an input as it is written: a text of a reference's form is a reference, all else stands for itself.
 
+    `{ literal = value }`, with no other field, is the value as it stands; so a text can be given that has a reference's form.
     Without `has_item` (in a node that runs once) the one word `item` is a text like any other.
     """
     match value:
@@ -62,13 +65,15 @@ def parse(value: object, *, has_item: bool) -> Expression:
             if (source == JOB) != (found["what"] == "input") or (source == ITEM and not (has_item or path)):
                 return Literal(value)
             return Reference(source, path, found["optional"] is not None)
+        case {"literal": whole, **others} if not others:
+            return Literal(whole, is_marked=True)
         case dict():
             fields = {str(name): parse(part, has_item=has_item) for name, part in value.items()}
-            literals = {name: part.value for name, part in fields.items() if isinstance(part, Literal)}
+            literals = {name: part.value for name, part in fields.items() if isinstance(part, Literal) and not part.is_marked}
             return Literal(literals) if len(literals) == len(fields) else RecordOf(tuple(fields.items()))
         case list() | tuple():
             items = tuple(parse(part, has_item=has_item) for part in value)
-            values = [part.value for part in items if isinstance(part, Literal)]
+            values = [part.value for part in items if isinstance(part, Literal) and not part.is_marked]
             return Literal(values) if len(values) == len(items) else ListOf(items)
     return Literal(value)
 

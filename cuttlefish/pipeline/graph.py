@@ -14,7 +14,7 @@ from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.seams import JSON, check_input, merge, select
 from cuttlefish.pipeline.settings import check_node, check_pipeline_settings
 from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError
-from cuttlefish_abi import Signature, Ty
+from cuttlefish_abi import ErrorCode, Signature, Ty
 from cuttlefish_abi.strict_json import suggest
 
 __all__ = ["Graph", "GraphNode", "LoadBlock", "build_graph"]
@@ -106,11 +106,18 @@ class _Builder:
             else:
                 self.inputs[name] = parse(spec.input, has_item=spec.over is not None)
 
-    def add(self, message: str, node: str, *keys: str | int, is_warning: bool = False) -> None:
+    def add(
+        self,
+        message: str,
+        node: str,
+        *keys: str | int,
+        is_warning: bool = False,
+        code: str = ErrorCode.SCHEMA_VALIDATION_FAILED,
+    ) -> None:
         if self.loaded.pipeline.nodes:
-            problem = self.loaded.problem(f'node "{node}": {message}', "nodes", node, *keys, is_warning=is_warning)
+            problem = self.loaded.problem(f'node "{node}": {message}', "nodes", node, *keys, is_warning=is_warning, code=code)
         else:
-            problem = self.loaded.problem(message, "block", is_warning=is_warning)
+            problem = self.loaded.problem(message, "block", is_warning=is_warning, code=code)
         self.problems.append(problem)
 
     async def load(self, load_block: LoadBlock) -> None:
@@ -123,17 +130,17 @@ class _Builder:
                     loaded[spec.block] = error
             found = loaded[spec.block]
             if isinstance(found, CuttlefishError):
-                self.add(f"{found.message} ({found.code})", name, "block")
+                self.add(f"{found.message} ({found.code})", name, "block", code=found.code)
             else:
                 self.blocks[name] = found
 
     def check_settings(self) -> None:
         """Check what each node and the pipeline say beside blocks and seams. Blocking."""
-        for message, path in check_pipeline_settings(self.loaded):
-            self.problems.append(self.loaded.problem(message, *path))
+        for wrong in check_pipeline_settings(self.loaded):
+            self.problems.append(self.loaded.problem(wrong.message, *wrong.keys, code=wrong.code))
         for name, spec in self.specs.items():
-            for message, keys in check_node(spec):
-                self.add(message, name, *keys)
+            for wrong in check_node(spec):
+                self.add(wrong.message, name, *wrong.keys, code=wrong.code)
 
     def check_names(self) -> None:
         """Check what inputs and branches refer to."""

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
+from cuttlefish_abi import ErrorCode
+
 __all__ = ["Places", "Problem"]
 
 Path = tuple[str | int, ...]
@@ -32,6 +34,8 @@ class Problem:
     file: str | None = None
     line: int | None = None
     is_warning: bool = False
+    code: str = ErrorCode.SCHEMA_VALIDATION_FAILED
+    """What a job fails with that has this one problem."""
 
     def __str__(self) -> str:
         where = "" if self.file is None else f"{self.file}: " if self.line is None else f"{self.file}:{self.line}: "

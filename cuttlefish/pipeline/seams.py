@@ -40,8 +40,8 @@ def check_input(expression: Expression, wanted: Ty, type_of: TypeOf) -> Iterator
 
 def _check(expression: Expression, wanted: Ty, type_of: TypeOf, place: Place) -> Iterator[Finding]:
     match expression:
-        case Literal(value):
-            yield from _check_literal(value, wanted, place)
+        case Literal(value, is_marked):
+            yield from _check_literal(value, wanted, place, is_marked=is_marked)
         case Reference():
             found = type_of(expression)
             if found is not None:
@@ -106,8 +106,8 @@ def _text(place: Place) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]
 
 
-def _check_literal(value: object, wanted: Ty, place: Place) -> Iterator[Finding]:
-    lost = list(_lost_references(value, place))
+def _check_literal(value: object, wanted: Ty, place: Place, *, is_marked: bool) -> Iterator[Finding]:
+    lost = [] if is_marked else list(_lost_references(value, place))
     yield from lost
     # No handle can be written down: there is none before something is opened.
     if not lost and (wrong := wanted.mismatch(value, place=_text(place), handle_kind=lambda _: None)) is not None:
@@ -118,7 +118,7 @@ def _lost_references(value: object, place: Place) -> Iterator[Finding]:
     """Texts that their author most likely took for references."""
     match value:
         case str() if _LOOKS_LIKE_A_REFERENCE.fullmatch(value):
-            hint = 'refers to nothing: write "NODE.out", "NODE.out.field" or "job.input"'
+            hint = 'refers to nothing: write "NODE.out", "NODE.out.field" or "job.input", or { literal = "…" } for the text itself'
             yield Finding(place, f"{_text(place)} is {show(value)}, which {hint}")
         case dict():
             for name, part in value.items():

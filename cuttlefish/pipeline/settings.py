@@ -2,18 +2,27 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cuttlefish.inference.registry import Provider, providers
 from cuttlefish.pipeline.forms import Node
 from cuttlefish.pipeline.items import pattern_problem
 from cuttlefish.pipeline.spec import LoadedPipeline
+from cuttlefish_abi import ErrorCode
 from cuttlefish_abi.strict_json import suggest
 
 __all__ = ["Wrong", "check_node", "check_pipeline_settings"]
 
-Wrong = tuple[str, tuple[str | int, ...]]
-"""What is wrong, and at which keys."""
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong, and at which keys."""
+
+    message: str
+    keys: tuple[str | int, ...]
+    code: str = ErrorCode.SCHEMA_VALIDATION_FAILED
+
 
 OVER_KEYS = ("concurrency", "on_error", "retry")
 
@@ -23,29 +32,29 @@ def check_pipeline_settings(loaded: LoadedPipeline) -> Iterator[Wrong]:
     pipeline = loaded.pipeline
     for index, root in enumerate(pipeline.read):
         if wrong := _grant_problem(loaded.folder / root):
-            yield f'read grants "{root}", which {wrong}', ("read", index)
+            yield Wrong(f'read grants "{root}", which {wrong}', ("read", index), ErrorCode.CAPABILITY_DENIED)
     if pipeline.model is not None and (wrong := _model_problem(pipeline.model, providers())):
-        yield f"model {wrong}", ("model",)
+        yield Wrong(f"model {wrong}", ("model",), ErrorCode.MODEL_LOAD_FAILED)
     embedders = tuple(provider for provider in providers() if provider.embedder is not None)
     if pipeline.embedding_model is not None and (wrong := _model_problem(pipeline.embedding_model, embedders)):
-        yield f"embedding_model {wrong}", ("embedding_model",)
+        yield Wrong(f"embedding_model {wrong}", ("embedding_model",), ErrorCode.MODEL_LOAD_FAILED)
 
 
 def check_node(node: Node) -> Iterator[Wrong]:
     """What is wrong with a node by itself. Keys are within the node."""
     if node.model is not None and (wrong := _model_problem(node.model, providers())):
-        yield f"model {wrong}", ("model",)
+        yield Wrong(f"model {wrong}", ("model",), ErrorCode.MODEL_LOAD_FAILED)
     if node.over is not None:
         if wrong := pattern_problem(node.over):
-            yield f'over is "{node.over}": {wrong}', ("over",)
+            yield Wrong(f'over is "{node.over}": {wrong}', ("over",))
         if node.repeat is not None:
-            yield "a node has over or repeat, not both", ("repeat",)
+            yield Wrong("a node has over or repeat, not both", ("repeat",))
         if node.branch is not None:
-            yield "a node has over or branch, not both: each item would take another way", ("branch",)
+            yield Wrong("a node has over or branch, not both: each item would take another way", ("branch",))
     else:
         for key in OVER_KEYS:
             if key in node.model_fields_set:
-                yield f"{key} only means something in a node with over", (key,)
+                yield Wrong(f"{key} only means something in a node with over", (key,))
 
 
 def _grant_problem(path: Path) -> str | None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from cuttlefish.pipeline.forms import Chain, Node, Pipeline, Repeat
 from cuttlefish.pipeline.places import Places, Problem
+from cuttlefish_abi import ErrorCode
 from cuttlefish_abi.strict_json import show, suggest
 
 __all__ = ["Chain", "LoadedPipeline", "Node", "Pipeline", "PipelineError", "Repeat", "load_pipeline", "read_pipeline"]
@@ -29,6 +30,12 @@ class PipelineError(ValueError):
         self.problems = sorted(problems, key=lambda problem: problem.line or 0)
         super().__init__("\n".join(map(str, self.problems)))
 
+    @property
+    def code(self) -> str:
+        """What a job fails with: the code of all that is wrong where that is one, else `schema_validation_failed`."""
+        codes = {problem.code for problem in self.problems if not problem.is_warning}
+        return codes.pop() if len(codes) == 1 else ErrorCode.SCHEMA_VALIDATION_FAILED
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedPipeline:
@@ -39,10 +46,12 @@ class LoadedPipeline:
     file: str | None = None
     places: Places | None = None
 
-    def problem(self, message: str, *path: str | int, is_warning: bool = False) -> Problem:
+    def problem(
+        self, message: str, *path: str | int, is_warning: bool = False, code: str = ErrorCode.SCHEMA_VALIDATION_FAILED
+    ) -> Problem:
         """A problem at a key of the file."""
         line = self.places.line(path) if self.places else None
-        return Problem(message, self.file, line, is_warning)
+        return Problem(message, self.file, line, is_warning, code)
 
 
 def load_pipeline(file: str | Path) -> LoadedPipeline:
@@ -59,7 +68,10 @@ def load_pipeline(file: str | Path) -> LoadedPipeline:
                 raise PipelineError([Problem("is no regular file", str(file))])
             data = stream.read(MOST_FILE_BYTES + 1)
     except OSError as error:
-        raise PipelineError([Problem(f"cannot be read: {(error.strerror or 'no reason given').lower()}", str(file))]) from None
+        message = f"cannot be read: {(error.strerror or 'no reason given').lower()}"
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        code = ErrorCode.NOT_FOUND if absent else ErrorCode.SCHEMA_VALIDATION_FAILED
+        raise PipelineError([Problem(message, str(file), code=code)]) from None
     if len(data) > MOST_FILE_BYTES:
         raise PipelineError([Problem(f"is larger than a pipeline may be, {MOST_FILE_BYTES >> 20} MiB", str(file))])
     try:
