@@ -204,14 +204,18 @@ async def open_host(
     defaults = limits_from_environment(os.environ).with_values(limits or {})
     folder = Path(cache_dir or os.environ.get("CUTTLEFISH_CACHE") or platformdirs.user_cache_path("cuttlefish")) / "modules"
     compiler = await trio.to_thread.run_sync(Compiler, folder)
-    async with open_document_workers() as documents:
-        resources = Resources(compiler, documents)
-        try:
-            async with background_tasks() as jobs:
-                yield Host(jobs, resources, defaults, max_jobs or max(4, 2 * (os.cpu_count() or 1)))
-        finally:
-            with trio.CancelScope(shield=True):
-                await resources.close()
+    try:
+        async with open_document_workers() as documents:
+            resources = Resources(compiler, documents)
+            try:
+                async with background_tasks() as jobs:
+                    yield Host(jobs, resources, defaults, max_jobs or max(4, 2 * (os.cpu_count() or 1)))
+            finally:
+                with trio.CancelScope(shield=True):
+                    await resources.close()
+    finally:  # also where documents cannot be read on this system: the compiler may hold a temporary folder
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(compiler.close)
 
 
 def run(what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelope:

@@ -3,6 +3,7 @@
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,6 +169,17 @@ async def test_a_damaged_artefact_is_made_anew_and_never_loaded(compiler: Compil
     artefact.write_bytes(intact[:-100] + bytes(100))
     second = await Compiler(compiler.folder).compile(scripted(DONE), Limits())
     assert Path(second.artefact).read_bytes() == intact
+
+
+async def test_what_killed_compilations_left_is_removed_and_what_is_being_made_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "modules"
+    folder.mkdir(mode=0o700)
+    for name, age_s in (("old.part", 7_200), ("new.part", 60), ("old.cwasm", 7_200)):
+        (folder / name).write_bytes(b"x")
+        then = time.time() - age_s
+        os.utime(folder / name, (then, then))
+    Compiler(folder)
+    assert {path.name for path in folder.iterdir()} == {"new.part", "old.cwasm"}
 
 
 async def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:

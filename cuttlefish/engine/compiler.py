@@ -13,6 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +36,10 @@ __all__ = ["MOST_CACHE_BYTES", "Compiler"]
 MOST_CACHE_BYTES = 1 << 30
 """Artefacts kept on disk; beyond it the ones unused for longest go."""
 
-_SUFFIX = ".cwasm"
+STALE_PART_S = 3_600
+"""An artefact that has not got its name for so long was left by a host that was killed: it gets it as soon as it is written."""
+
+_SUFFIX, _PART = ".cwasm", ".part"
 _log = logging.getLogger(__name__)
 
 
@@ -44,6 +48,7 @@ class Compiler:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._is_temporary = _usable_folder(folder)
+        _remove_stale_parts(self._folder)
         self._known: dict[str, CompiledModule] = {}
         self._turns: dict[str, trio.Lock] = {}
 
@@ -95,7 +100,7 @@ class Compiler:
         return None
 
     async def _compile(self, block: BlockBytes, sha256: str, limits: Limits) -> str:
-        part = self._folder / f"{secrets.token_hex(8)}.part"  # a name of its own: two hosts may compile the same module
+        part = self._folder / f"{secrets.token_hex(8)}{_PART}"  # a name of its own: two hosts may compile the same module
         try:
             with trio.move_on_after(limits.guest_compile_time_s) as scope:
                 process = await trio.run_process(
@@ -147,6 +152,13 @@ def _usable_folder(wanted: Path) -> tuple[Path, bool]:
     except OSError as error:
         _log.warning("%s cannot be used (%s); compiled modules are not kept", wanted, error.strerror)
     return Path(tempfile.mkdtemp(prefix="cuttlefish-modules-")), True
+
+
+def _remove_stale_parts(folder: Path) -> None:
+    for path in folder.glob(f"*{_PART}"):
+        with contextlib.suppress(OSError):  # another host removes them too
+            if path.stat().st_mtime < time.time() - STALE_PART_S:
+                path.unlink()
 
 
 def _prune(folder: Path, most_bytes: int) -> None:

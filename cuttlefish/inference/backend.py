@@ -115,10 +115,11 @@ class Backend(Protocol):
         returns. Either way the model serves the next prompt.
 
         Raises:
-            BadCommand: `prompt.schema` is no JSON Schema.
+            BadCommand: `prompt.schema` is no JSON Schema, or takes more memory to apply than there is.
             InferenceFailed: the model could not finish, e.g. the prompt does not fit into its context, its server went
                 away, or the reply is not valid for the schema (a reply that was cut by `max_tokens` says so).
-            TimedOut: a server kept silent for too long; the message says which wait it was.
+            TimedOut: a server kept silent for too long, or the schema took too long to apply; the message says which wait it was.
+            CuttlefishError: what judges the reply by its schema broke down (`internal`).
             ModelLoadFailed: the server has no such model any more, or refuses the key.
             Unsupported: images for a model that reads only text, or a schema for one that cannot keep to it.
         """

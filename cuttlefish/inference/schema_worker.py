@@ -13,14 +13,20 @@ from jsonschema.exceptions import SchemaError, best_match
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+OUT_OF_MEMORY = 3  # the status with which it ends when the memory that it may use is too small; `checked.py` has it too
+
 MOST_WORDS = 200  # of a value or keyword that a message quotes
 
 
 def main() -> None:
     """Judge, and say so."""
     sys.setrecursionlimit(5_000)
-    asked = json.load(sys.stdin)
-    json.dump(judge(asked["schema"], asked), sys.stdout)
+    try:
+        asked = json.load(sys.stdin)
+        verdict = judge(asked["schema"], asked)
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
+    json.dump(verdict, sys.stdout)
 
 
 def judge(schema: Any, asked: dict[str, object]) -> dict[str, str]:

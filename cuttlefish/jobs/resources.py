@@ -72,9 +72,8 @@ class Resources:
             return self._embedders[key]
 
     async def close(self) -> None:
-        """Close every model, and the compiler."""
+        """Close every model."""
         async with AsyncExitStack() as closing:  # one that fails does not keep the others open
-            closing.push_async_callback(trio.to_thread.run_sync, self.compiler.close)
             for backend in self._backends.values():
                 closing.push_async_callback(backend.aclose)
             for embedder in self._embedders.values():
