@@ -35,7 +35,7 @@ ENGINE = "bare xllamacpp"
 AT_ONCE = (1, 2, 4, 8)
 CONTEXT = 2_048
 THREADS = max(1, (os.cpu_count() or 1) - 1)
-USUAL_SLOTS = 2
+USUAL_SLOTS = llama_cpp.SLOTS
 
 STORIES = tuple(
     f"Write a long story about {what}."

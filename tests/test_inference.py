@@ -21,7 +21,7 @@ from servers.running import KEY, KEY_VARIABLE, RunningServer, busy_slots, counte
 from cuttlefish.errors import BadCommand, CuttlefishError, InferenceFailed, ModelLoadFailed, Unsupported
 from cuttlefish.inference.backend import Backend, Embedder, ImageInput, Prompt, Reply, TokenMeter
 from cuttlefish.inference.checked import CheckedBackend
-from cuttlefish.inference.llama_cpp import open_llama_cpp, open_llama_cpp_embedder
+from cuttlefish.inference.llama_cpp import SLOTS, open_llama_cpp, open_llama_cpp_embedder
 from cuttlefish.inference.registry import open_backend, open_embedder, providers
 from cuttlefish_abi import TokenAction
 
@@ -635,7 +635,7 @@ async def test_what_a_sink_raises_in_that_thread_comes_out_unchanged(model: Back
 
 async def test_more_prompts_than_slots_wait_their_turn_and_a_waiting_one_can_be_cancelled(model: Backend) -> None:
     async with trio.open_nursery() as nursery:
-        busy = [Listener(), Listener()]
+        busy = [Listener() for _ in range(SLOTS)]
         for listener in busy:
             nursery.start_soon(model.infer, Prompt(STORY.text, 2000), listener, TokenMeter())
         for listener in busy:

@@ -23,6 +23,7 @@ from cuttlefish.inference.showing import ShowingInThread
 __all__ = ["open_llama_cpp", "open_llama_cpp_embedder"]
 
 GGUF_MAGIC = b"GGUF"
+SLOTS = 4  # four jobs at once get a sixth more tokens per second than by two (SmolLM2, 2 cores); each takes memory for its context
 QUICKEST_TOKEN_S = 0.001  # within such a time no second token comes
 
 
@@ -30,7 +31,7 @@ async def open_llama_cpp(
     target: str,
     *,
     local_only: bool = False,
-    slots: int = 2,
+    slots: int = SLOTS,
     context: int = 4096,
     threads: int | None = None,
     folder: Path | None = None,
@@ -39,8 +40,9 @@ async def open_llama_cpp(
     """Load a model by its name in the models folder (`folder`, else the user's own) or by the path of a GGUF file.
 
     `slots` prompts run at once, each with `context` tokens for prompt and reply together (fewer if the model was made for
-    fewer); more prompts wait their turn. `threads` compute; all cores but one unless given. A `*mmproj*.gguf` file beside
-    the model lets it read images. `metrics` opens the engine's own counters at `LlamaCppBackend.listener`.
+    fewer); more prompts wait their turn. Each slot takes memory for its context, whether it is used or not: 90 MB for SmolLM2.
+    `threads` compute; all cores but one unless given. A `*mmproj*.gguf` file beside the model lets it read images. `metrics`
+    opens the engine's own counters at `LlamaCppBackend.listener`.
 
     Loading happens in a thread, **but the engine holds the GIL** while it reads the file: the whole process stands still,
     about 0.4 s for a model of 100 MB. It cannot be cut short: a cancel takes effect afterwards, at the next wait.

@@ -120,8 +120,9 @@ class _Reader:
         return self
 
     async def __anext__(self) -> Update:
-        while not self._batch:
+        if not self._batch:
             await trio.lowlevel.checkpoint()
+        while not self._batch:
             if self._ended:
                 raise StopAsyncIteration
             news = self._log.news  # taken before reading: what comes in between sets it
