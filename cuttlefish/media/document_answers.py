@@ -120,6 +120,11 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
             return Refusal(DocumentInvalid(f"{command}: {thing} is not a readable PDF: it has no pages"))
         case "no_pages_left":
             return Refusal(DocumentInvalid(f"{command}: {thing} is not a readable PDF: none of its pages can be found"))
+        case "pages_hidden":
+            claimed, found = whole(answer, "claimed", 1, MOST_PAGES), whole(answer, "found", 2, 4 * MOST_PAGES)
+            count = "1 page" if claimed == 1 else f"{claimed} pages"
+            problem = f"says that it has {count} and holds {found}, the others of which cannot be read"
+            return Refusal(DocumentInvalid(f"{command}: {thing} {problem}; open it in a PDF program and save it anew"))
         case "password":
             return Refusal(DocumentPassword(f"{command}: {thing} is locked with a password, {_about_password(ask)}"))
         case "security":

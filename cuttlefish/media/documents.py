@@ -89,12 +89,13 @@ class DocumentWorkers:
         """Return what there is to know about a PDF or a TIFF before its pages are read.
 
         `pages` can be trusted to end: a count that a PDF's page tree does not bear out is replaced by the number found
-        (`pdf_reader.count_pages` has the rule). The search for text is bounded (`PdfDocument._has_text`): 512 pages and 2 s.
-        A TIFF is a document if it has several frames (`tiff_reader.page_frames`), without a text layer; otherwise `image` says
-        that it is an image. Damage in a TIFF is not looked for.
+        (`pdf_reader.count_pages` has the rule), and one that hides pages is an error (`pdf_reader.pages_found`). The search for
+        text is bounded (`PdfDocument._has_text`): 512 pages and 2 s. A TIFF is a document if it has several frames
+        (`tiff_reader.page_frames`), without a text layer; otherwise `image` says that it is an image. Damage in a TIFF
+        is not looked for.
 
         Raises:
-            DocumentInvalid: neither, damaged beyond repair, or without a page.
+            DocumentInvalid: neither, damaged beyond repair, without a page, or with more pages than it says.
             DocumentPassword: it opens only with a password. The message says whether one was given, and how to give it.
         """
 
