@@ -148,7 +148,7 @@ class Worker:
 
 
 def change_image(question: Mapping[str, Any], fd: int | None, payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """See `images.prepare`, `images.resize` and `images.crop`."""
+    """See `images.prepare`, `images.resize`, `images.crop` and `images.take_frame`."""
     from cuttlefish.media import images  # here, because reading PDF text needs no Pillow
 
     if fd is not None:
@@ -157,13 +157,24 @@ def change_image(question: Mapping[str, Any], fd: int | None, payload: bytes) ->
             payload = read_whole(fd, question["size"])
         finally:
             os.close(fd)
-    functions: dict[str, Callable[..., images.Prepared]] = {"prepare": images.prepare, "resize": images.resize, "crop": images.crop}
+    functions: dict[str, Callable[..., images.Prepared]] = {
+        "prepare": images.prepare,
+        "resize": images.resize,
+        "crop": images.crop,
+        "frame": images.take_frame,
+    }
     change, *numbers = question["change"]
     try:
         made = functions[change](payload, *numbers, max_pixels=question["image_pixels"], max_bytes=question["reply_bytes"])
     except images.ImageProblem as problem:
         raise Problem(problem.kind, **problem.facts) from None
-    facts = {"media_type": made.media_type, "width": made.width, "height": made.height, "unchanged": made.unchanged}
+    facts = {
+        "media_type": made.media_type,
+        "width": made.width,
+        "height": made.height,
+        "unchanged": made.unchanged,
+        "frames": made.frames,
+    }
     return facts, b"" if made.unchanged and fd is None else made.data
 
 
