@@ -1,6 +1,7 @@
 """The one PDF writer of the tests: small documents made by hand, right unless told otherwise."""
 
 import os
+import random
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,6 +151,14 @@ def page_objects(
 def slow_pdf(operators: int = 3_000_000) -> bytes:
     """A page that takes PDFium seconds and gigabytes, in 10 bytes for each 1,000 operators."""
     return pages_pdf(deflated(b"BT /F1 12 Tf 10 10 Td " + b"(a) Tj " * operators + b" ET"))
+
+
+def long_pdf(images: int = 10_000) -> bytes:
+    """A page that takes PDFium some 4 ms for each image to draw (40 s in all, when it was written), and little memory."""
+    noise = random.Random(1).randbytes(300 * 300 * 3)
+    image = deflated(noise, "/Type/XObject/Subtype/Image/Width 300/Height 300/ColorSpace/DeviceRGB/BitsPerComponent 8")
+    half_seen = "/XObject<</I 6 0 R>>/ExtGState<</G<</ca .5>>>>"
+    return pages_pdf(deflated(b"/G gs " + b"q 612 0 0 792 0 0 cm /I Do Q " * images), resources=half_seen, more=[image])
 
 
 def png(*chunks: tuple[bytes, bytes]) -> bytes:
