@@ -355,7 +355,7 @@ class _Loop:
 
     def _add_picture(self, picture: Picture, name: str, command: str) -> PageImaged:
         handle = self._run.handles.add_image(picture.data, picture.format, name, command)
-        return PageImaged(handle=handle, len=len(picture.data), kind=ImageKind(format=picture.format))
+        return PageImaged(handle=handle, len=len(picture.data), kind=ImageKind(format=picture.format), frames=picture.frames)
 
     async def _open_document(self, unread: UnreadDocument) -> Opened:
         file = unread.file

@@ -282,10 +282,6 @@ def test_files_stay_open_when_the_grant_is_closed_and_new_ones_are_refused(grant
     assert refusal(capabilities, "notes/a.txt").message == 'open "notes/a.txt": this job is over and its folders are closed'
 
 
-def test_roots_are_described_as_they_were_typed(grant: Grant, work: Path) -> None:
-    assert grant("./notes", work / "secret.txt").describe_roots() == ("./notes", str(work / "secret.txt"))
-
-
 @pytest.mark.parametrize(
     ("root", "message"),
     [

@@ -115,7 +115,7 @@ def test_bytes_are_read_from_a_handle_of_any_kind(table: HandleTable, tmp_path: 
 
 def test_a_rendered_page_is_an_image_of_its_own(table: HandleTable) -> None:
     handle = table.add_image(PNG, "png", 'page 1 of "a.pdf"')
-    assert (handle, table.kind_of(handle), table.image_bytes(handle)) == (0, "image", PNG)
+    assert (handle, table.kind_of(handle)) == (0, "image")
     assert table.get_image(handle) == HeldPicture(0, ImageKind(format="png"), PNG, 'page 1 of "a.pdf"')
     assert table.get_image(handle).len == 100
     assert table.slice_bytes(handle, 1, 3) == (b"PNG", 4)
@@ -124,9 +124,8 @@ def test_a_rendered_page_is_an_image_of_its_own(table: HandleTable) -> None:
     )
 
 
-def test_an_image_file_is_read_whole(table: HandleTable) -> None:
+def test_an_image_file_is_told_by_its_handle(table: HandleTable) -> None:
     handle = handle_of(table, "a.png")
-    assert table.image_bytes(handle) == PNG
     held = table.get_image(handle)
     assert isinstance(held, HeldFile)
     assert held.len == 100
@@ -151,16 +150,20 @@ def test_a_handle_of_the_wrong_kind_is_told_the_right_command(table: HandleTable
     actions: dict[str, Callable[[], object]] = {
         "slice": lambda: table.slice(handle, 0, 1),
         "page_text": lambda: table.get_document(handle, command),
-        "infer": lambda: table.image_bytes(handle),
+        "infer": lambda: table.get_image(handle),
     }
     failure = refusal(actions[command])
     assert (type(failure), failure.message) == (BadCommand, message)
 
 
 @pytest.mark.parametrize("command", ["infer", "image_op"])
-def test_an_image_of_a_kind_that_cannot_be_read_hears_its_name_and_what_to_do(table: HandleTable, command: str) -> None:
+def test_an_image_of_a_kind_that_cannot_be_read_hears_its_name_and_what_to_do(
+    table: HandleTable, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The name is known since the file was opened: nothing may be read on Trio's thread, where images are asked for."""
     handle = handle_of(table, "a.svg")
     assert table.kind_of(handle) == "binary"
+    monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
     failure = refusal(lambda: table.get_image(handle, command))
     assert (type(failure), failure.message) == (
         Unsupported,
@@ -188,7 +191,7 @@ def test_an_unknown_handle_is_told_what_is_open(table: HandleTable) -> None:
         lambda: table.slice(7, 0, 0),
         lambda: table.slice_bytes(7, 0, 0),
         lambda: table.get_document(7),
-        lambda: table.image_bytes(7),
+        lambda: table.get_image(7),
     ]
     assert [refusal(action).message for action in actions] == [
         f"{command}: there is no handle 7; nothing is open" for command in ("slice", "slice_bytes", "page_text", "infer")
@@ -227,14 +230,6 @@ def test_one_run_stays_in_its_range_of_numbers(capabilities: Capabilities) -> No
         failure = refusal(lambda: table.add_image(b"", "png"))
         assert isinstance(failure, LimitExceeded)
         assert failure.message == "page_image: one block run can hold 4096 handles, whatever job.handles allows"
-
-
-def test_an_image_over_the_limit_is_refused_before_it_is_read(capabilities: Capabilities, monkeypatch: pytest.MonkeyPatch) -> None:
-    with HandleTable(capabilities, Limits(image_bytes=99)) as table:
-        handle = handle_of(table, "a.png")
-        monkeypatch.setattr(os, "pread", lambda *_: pytest.fail("it was read"))
-        failure = refusal(lambda: table.image_bytes(handle))
-        assert (failure.code, failure.message) == ("limit_exceeded", 'image.bytes is 99 bytes; handle 0 ("a.png") has 100')
 
 
 def test_rendered_pages_are_limited_one_by_one_and_together(capabilities: Capabilities) -> None:

@@ -6,17 +6,21 @@ import random
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 import trio
+from odd.expected import Refused
+from odd.observe import opening, told
 from odd.writer import opened, png_header
 from PIL import Image, features
 
+from cuttlefish import open_host
 from cuttlefish.errors import BadCommand, DocumentInvalid, LimitExceeded, Unsupported
 from cuttlefish.limits import Limits
 from cuttlefish.media.documents import DocumentWorkers, PageImage, PreparedImage, open_document_workers
-from cuttlefish.media.images import ImageProblem, Prepared, crop, prepare, resize
-from cuttlefish_abi import Crop, Resize
+from cuttlefish.media.images import ImageProblem, Prepared, crop, prepare, resize, take_frame
+from cuttlefish_abi import Crop, Frame, Resize
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 LIMITS = Limits()
@@ -432,3 +436,98 @@ async def test_a_crop_outside_names_both_rectangles(workers: DocumentWorkers) ->
     assert raised.value.message == (
         'image_op: the rectangle 7×3 at (10, 2) does not lie inside "p.png", which is 16×8: the largest x is 15, the largest y 7'
     )
+
+
+def animated(format: str, frames: int = 3, **options: object) -> bytes:
+    """Frames whose red grows from one to the next; every second one changes its left half only."""
+    pictures = []
+    for number in range(frames):
+        picture = pictures[-1].copy() if number % 2 else Image.new("RGB", (16, 8), (60 * number, 0, 90))
+        picture.paste((60 * number, 200, 0), (0, 0, 8, 8))
+        pictures.append(picture)
+    return saved(pictures[0], format, save_all=True, append_images=pictures[1:], duration=100, **options)
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("GIF", {}),
+        ("GIF", {"disposal": 2}),
+        ("WEBP", {"lossless": True}),
+        ("PNG", {}),
+        ("PNG", {"disposal": 1}),
+        ("AVIF", {"quality": 100}),
+    ],
+    ids=str,
+)
+def test_every_frame_of_an_animation_can_be_had_as_it_is_seen(format: str, options: dict[str, object]) -> None:
+    data = animated(format, **options)
+    for index in range(3):
+        made = take_frame(data, index, max_pixels=40_000_000, max_bytes=64 << 20)
+        assert (made.width, made.height, made.frames) == (16, 8, 3)
+        assert close(pixels(made).getpixel((3, 3)), (60 * index, 200, 0), 25)
+        assert close(pixels(made).getpixel((13, 3)), (60 * (index - index % 2), 0, 90), 25)
+    assert take_frame(data, 0, max_pixels=40_000_000, max_bytes=64 << 20).data == prepared(data).data
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "BMP", "TIFF", "WEBP", "AVIF", "GIF"])
+def test_a_picture_that_does_not_move_has_one_frame(format: str) -> None:
+    data = saved(half_and_half(), format)
+    assert take_frame(data, 0, max_pixels=40_000_000, max_bytes=64 << 20).frames == 1
+    with pytest.raises(ImageProblem) as problem:
+        take_frame(data, 1, max_pixels=40_000_000, max_bytes=64 << 20)
+    assert (problem.value.kind, problem.value.facts) == ("no_frame", {"frames": 1})
+
+
+def test_a_frame_that_makes_the_picture_too_large_is_refused_before_it_is_decoded() -> None:
+    small, large = saved(Image.new("RGB", (8, 8), RED), "GIF"), saved(Image.new("RGB", (4000, 4000), BLUE), "GIF")
+    block = large.index(b"\x2c")
+    data = small[:-1] + large[block:-1] + small[small.index(b"\x2c") :]
+    assert take_frame(data, 0, max_pixels=100, max_bytes=64 << 20).frames == 3
+    with pytest.raises(ImageProblem) as problem:
+        take_frame(data, 2, max_pixels=100, max_bytes=64 << 20)
+    assert (problem.value.kind, problem.value.facts) == ("image_pixels", {"width": 4000, "height": 4000})
+
+
+def test_an_animation_cut_short_gives_its_whole_frames_and_is_damaged_after_them() -> None:
+    data = animated("GIF", 6)
+    cut = data[: len(data) * 2 // 3]
+    seen = []
+    for index in range(6):
+        try:
+            seen.append(take_frame(cut, index, max_pixels=1000, max_bytes=64 << 20).frames)
+        except ImageProblem as problem:
+            seen.append(problem.kind)
+    assert seen[0] == seen[1]
+    assert isinstance(seen[0], int)
+    assert set(seen[seen[0] :]) == {"no_frame"}
+
+
+async def test_a_frame_comes_with_the_number_of_frames_and_one_past_the_end_tells_it(workers: DocumentWorkers) -> None:
+    data = animated("PNG")
+    taken = await workers.image_op(data, Frame(index=2), LIMITS)
+    assert (taken.format, taken.width, taken.height, taken.frames) == ("png", 16, 8, 3)
+    assert (await workers.image_op(data, Resize(max_width=9, max_height=9), LIMITS)).frames is None
+    with opened(data, "a.png") as source, pytest.raises(BadCommand) as raised:
+        await workers.image_op(source, Frame(index=3), LIMITS)
+    assert raised.value.message == 'image_op: frame 3 is past the end; "a.png" has 3 frames (the first is 0)'
+    with pytest.raises(BadCommand) as raised:
+        await workers.image_op(saved(half_and_half(), "PNG"), Frame(index=1), LIMITS)
+    assert raised.value.message == "image_op: frame 1 is past the end; the image has 1 frame (the first is 0)"
+
+
+async def test_a_block_asks_for_the_first_frame_and_then_for_any_other(tmp_path: Path) -> None:
+    (tmp_path / "a.gif").write_bytes(animated("GIF"))
+
+    def frame(index: int) -> dict[str, object]:
+        return {"cmd": "image_op", "handle": 0, "op": {"op": "frame", "index": index}}
+
+    async with open_host() as host:
+        seen = await told(host, tmp_path, opening("a.gif"), frame(0), frame(2))
+        assert isinstance(seen, list)
+        assert [(event["handle"], event["kind"], event["frames"]) for event in seen[1:]] == [
+            (1, {"kind": "image", "format": "png"}, 3),
+            (2, {"kind": "image", "format": "png"}, 3),
+        ]
+        failed = await told(host, tmp_path, opening("a.gif"), frame(3))
+    assert failed == Refused("bad_command", 'image_op: frame 3 is past the end; "a.gif" has 3 frames (the first is 0)')

@@ -114,7 +114,7 @@ def test_images_that_cannot_be_read_are_binary_and_still_named(head: bytes, name
     assert named_format(head) == name
     if name is not None:
         assert name in NAMED_FORMATS
-        assert sniff(head, len(head)) == BINARY
+        assert sniff(head, len(head)) == SniffedKind("binary", foreign=name)
 
 
 @pytest.mark.parametrize(
@@ -138,5 +138,5 @@ def test_a_text_that_only_speaks_of_an_image_stays_a_text(text: bytes) -> None:
 
 def test_a_picture_container_is_avif_only_when_it_says_so() -> None:
     assert sniff(b"\0\0\0\x18ftypmif1\0\0\0\0mif1avif", 24) == SniffedKind("image", "avif")
-    assert sniff(b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", 24) == BINARY
+    assert sniff(b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", 24) == SniffedKind("binary", foreign="HEIC")
     assert sniff(b"\0\0\0\x14ftypmif1\0\0\0\0mif1avif", 24) == BINARY, "what follows the box is not part of it"

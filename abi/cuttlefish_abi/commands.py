@@ -15,6 +15,7 @@ __all__ = [
     "Embed",
     "Emit",
     "Fail",
+    "Frame",
     "ImageOp",
     "Infer",
     "InferOptions",
@@ -135,12 +136,19 @@ class Crop(Message):
     height: PositiveU32
 
 
+class Frame(Message):
+    """Take one frame of an animation, counted from zero. Every other command sees the first one."""
+
+    op: Literal["frame"] = "frame"
+    index: U32
+
+
 class ImageOp(Message):
     """Make a changed copy of an image, as a new handle. Answered by `page_imaged`."""
 
     cmd: Literal["image_op"] = "image_op"
     handle: U32
-    op: Annotated[Resize | Crop, Field(discriminator="op")]
+    op: Annotated[Resize | Crop | Frame, Field(discriminator="op")]
 
 
 class Emit(Message):

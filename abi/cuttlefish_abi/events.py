@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from cuttlefish_abi.base import U32, U64, Message, absent_unless_known
+from cuttlefish_abi.base import U32, U64, Message, PositiveU32, absent_unless_known
 from cuttlefish_abi.media import ImageKind, MediaKind, TextKind
 from cuttlefish_abi.strict_json import read_message
 
@@ -86,12 +86,15 @@ class PageTextAttempted(Message):
 
 
 class PageImaged(Message):
-    """A picture as a new handle, of `len` bytes, and its kind, which names the format."""
+    """A picture as a new handle, of `len` bytes, and its kind, which names the format. `frames`: how many the image has of which
+    `image_op` took one.
+    """
 
     event: Literal["page_imaged"] = "page_imaged"
     handle: U32
     len: U64
     kind: ImageKind | None = absent_unless_known()
+    frames: PositiveU32 | None = absent_unless_known()
 
 
 class Emitted(Message):

@@ -127,10 +127,6 @@ class Capabilities:
             raise
         return cls(tuple(opened), bases[0], open_beneath or choose_open_beneath())
 
-    def describe_roots(self) -> tuple[str, ...]:
-        """The granted roots, as the caller typed them, in the caller's order."""
-        return tuple(root.typed for root in self._roots)
-
     def open(self, path: str) -> OpenedFile:
         """Open a regular file beneath a granted root, for reading. Never waits for a writer, whatever the path names.
 

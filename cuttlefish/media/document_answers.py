@@ -12,6 +12,7 @@ from cuttlefish.media.sniff import NAMED_FORMATS
 from cuttlefish.media.worker_process import Answer, WorkerGone
 
 __all__ = [
+    "MOST_FRAMES",
     "MOST_PAGES",
     "Ask",
     "Refusal",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 MOST_PAGES = 1 << 20  # PDFium believes no greater count
+MOST_FRAMES = (1 << 32) - 1  # the contract's numbers end there
 MOST_POINTS = 1e39  # PDFium's sizes are 32-bit floats
 
 
@@ -40,6 +42,8 @@ class Ask:
     arguments: dict[str, object] = field(default_factory=dict)
     rectangle: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Of a crop: x, y, width, height."""
+    frame: int = 0
+    """That is taken out of an animation."""
 
     @property
     def key(self) -> tuple[int, ...] | None:
@@ -120,6 +124,11 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
             return Refusal(DocumentInvalid(f"{command}: {thing} is not a readable PDF: it has no pages"))
         case "no_pages_left":
             return Refusal(DocumentInvalid(f"{command}: {thing} is not a readable PDF: none of its pages can be found"))
+        case "pages_hidden":
+            claimed, found = whole(answer, "claimed", 1, MOST_PAGES), whole(answer, "found", 2, 4 * MOST_PAGES)
+            count = "1 page" if claimed == 1 else f"{claimed} pages"
+            problem = f"says that it has {count} and holds {found}, the others of which cannot be read"
+            return Refusal(DocumentInvalid(f"{command}: {thing} {problem}; open it in a PDF program and save it anew"))
         case "password":
             return Refusal(DocumentPassword(f"{command}: {thing} is locked with a password, {_about_password(ask)}"))
         case "security":
@@ -173,6 +182,10 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
                     f"which is {right}×{bottom}: the largest x is {right - 1}, the largest y {bottom - 1}"
                 )
             )
+        case "no_frame":
+            frames = whole(answer, "frames", 1, MOST_FRAMES)
+            count = "1 frame" if frames == 1 else f"{frames} frames"
+            return Refusal(BadCommand(f"{command}: frame {ask.frame} is past the end; {thing} has {count} (the first is 0)"))
         case _:
             raise WorkerGone
 

@@ -57,12 +57,15 @@ class PageText:
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
-    """A picture, of a page or made from another one. `format` is what it is encoded as."""
+    """A picture, of a page or made from another one. `format` is what it is encoded as. `frames`: how many the other one has, of
+    which this is one; None where they were not counted.
+    """
 
     data: bytes
     format: Literal["png", "jpeg"]
     width: int
     height: int
+    frames: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ of a second, a warm worker 30 MB. PDFium is not thread-safe, hence one thread.
 
 Limits of the process: address space (`document.memory`), processor time (set anew for each command), no file may grow, no core
 file, 32 descriptors, no new privileges. `RLIMIT_NPROC` is 0: it is compared with the number of the *user's* processes, but only
-when *this* process forks, so 0 stops children here and disturbs nobody (root is exempt from it). On Linux the kernel kills the
-worker when the thread that started it ends. macOS has no such signal, and its kernel may not enforce the address space: there
+when *this* process forks, so 0 stops children here and disturbs nobody (root is exempt from it). On Linux, on x86_64 and aarch64,
+the kernel refuses network, children, files that would change and a hold on other processes (`system_calls.py`); on other systems
+there is no ban on the network beyond these limits and an empty environment. On Linux the kernel kills the worker when the thread
+that started it ends. macOS has no such signal, and its kernel may not enforce the address space: there
 an idle worker sees the closed socket, and a busy one ends with its processor time.
 """
 
@@ -32,6 +34,7 @@ from typing import Any, NoReturn
 
 from cuttlefish.media.pdf_reader import open_pdf
 from cuttlefish.media.reading import FileBlocks, OpenDocument, Problem
+from cuttlefish.media.system_calls import refuse_system_calls
 from cuttlefish.media.tiff_reader import TiffDocument, is_tiff
 
 __all__ = ["AHEAD_BYTES", "FRAME", "main"]
@@ -148,7 +151,7 @@ class Worker:
 
 
 def change_image(question: Mapping[str, Any], fd: int | None, payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """See `images.prepare`, `images.resize` and `images.crop`."""
+    """See `images.prepare`, `images.resize`, `images.crop` and `images.take_frame`."""
     from cuttlefish.media import images  # here, because reading PDF text needs no Pillow
 
     if fd is not None:
@@ -157,13 +160,24 @@ def change_image(question: Mapping[str, Any], fd: int | None, payload: bytes) ->
             payload = read_whole(fd, question["size"])
         finally:
             os.close(fd)
-    functions: dict[str, Callable[..., images.Prepared]] = {"prepare": images.prepare, "resize": images.resize, "crop": images.crop}
+    functions: dict[str, Callable[..., images.Prepared]] = {
+        "prepare": images.prepare,
+        "resize": images.resize,
+        "crop": images.crop,
+        "frame": images.take_frame,
+    }
     change, *numbers = question["change"]
     try:
         made = functions[change](payload, *numbers, max_pixels=question["image_pixels"], max_bytes=question["reply_bytes"])
     except images.ImageProblem as problem:
         raise Problem(problem.kind, **problem.facts) from None
-    facts = {"media_type": made.media_type, "width": made.width, "height": made.height, "unchanged": made.unchanged}
+    facts = {
+        "media_type": made.media_type,
+        "width": made.width,
+        "height": made.height,
+        "unchanged": made.unchanged,
+        "frames": made.frames,
+    }
     return facts, b"" if made.unchanged and fd is None else made.data
 
 
@@ -197,6 +211,7 @@ def confine(memory_bytes: int, parent: int) -> None:
         for option, value in ((PARENT_DEATH_SIGNAL, signal.SIGKILL), (NO_NEW_PRIVILEGES, 1)):
             if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
                 raise OSError(ctypes.get_errno(), f"prctl option {option}")
+        refuse_system_calls()  # where the kernel cannot, what stands below has to do
         if hasattr(libc, "mallopt"):  # glibc would give a page's picture back to the system, and take the memory again for the next
             libc.mallopt(KEPT_FREE, 64 << 20)
             libc.mallopt(LARGEST_FROM_HEAP, 32 << 20)

@@ -22,13 +22,13 @@ import trio
 
 from cuttlefish.errors import BadCommand, CuttlefishError, Unsupported
 from cuttlefish.limits import Limits, limit_exceeded
-from cuttlefish.media.document_answers import MOST_PAGES, Ask, number, picture_format, truth, whole
+from cuttlefish.media.document_answers import MOST_FRAMES, MOST_PAGES, Ask, number, picture_format, truth, whole
 from cuttlefish.media.document_types import DocumentFacts, DocumentSource, PageImage, PageText, PreparedImage
 from cuttlefish.media.document_worker import AHEAD_BYTES
 from cuttlefish.media.read_ahead import ReadAhead
 from cuttlefish.media.worker_pool import WorkerPool
 from cuttlefish.media.worker_process import Answer, WorkerGone
-from cuttlefish_abi import Crop, Resize
+from cuttlefish_abi import Crop, Frame, Resize
 
 __all__ = [
     "DocumentFacts",
@@ -89,12 +89,13 @@ class DocumentWorkers:
         """Return what there is to know about a PDF or a TIFF before its pages are read.
 
         `pages` can be trusted to end: a count that a PDF's page tree does not bear out is replaced by the number found
-        (`pdf_reader.count_pages` has the rule). The search for text is bounded (`PdfDocument._has_text`): 512 pages and 2 s.
-        A TIFF is a document if it has several frames (`tiff_reader.page_frames`), without a text layer; otherwise `image` says
-        that it is an image. Damage in a TIFF is not looked for.
+        (`pdf_reader.count_pages` has the rule), and one that hides pages is an error (`pdf_reader.pages_found`). The search for
+        text is bounded (`PdfDocument._has_text`): 512 pages and 2 s. A TIFF is a document if it has several frames
+        (`tiff_reader.page_frames`), without a text layer; otherwise `image` says that it is an image. Damage in a TIFF
+        is not looked for.
 
         Raises:
-            DocumentInvalid: neither, damaged beyond repair, or without a page.
+            DocumentInvalid: neither, damaged beyond repair, without a page, or with more pages than it says.
             DocumentPassword: it opens only with a password. The message says whether one was given, and how to give it.
         """
 
@@ -211,15 +212,17 @@ class DocumentWorkers:
         made = await self._changed(Ask("prepare_image", source, None, {"change": ["prepare"]}), limits)
         return PreparedImage(made.data, "image/png" if made.format == "png" else "image/jpeg", made.width, made.height)
 
-    async def image_op(self, source: DocumentSource | bytes, op: Resize | Crop, limits: Limits) -> PageImage:
+    async def image_op(self, source: DocumentSource | bytes, op: Resize | Crop | Frame, limits: Limits) -> PageImage:
         """Return a changed copy of an image, as `prepare_image` would make it: upright first, so that sizes and places are those
         of the picture that a person sees.
 
         `Resize` makes it fit into the box: the proportions stay, sides are rounded, have at least one pixel and never grow.
-        `Crop` cuts a rectangle out.
+        `Crop` cuts a rectangle out. `Frame` takes one frame of an animation, counted from zero, and `frames` tells how many there
+        are; the others see the first. Frames build on those before them, so a late one takes as long as all of them.
 
         Raises:
-            BadCommand: the rectangle does not lie inside; the message names it and the picture's size.
+            BadCommand: the rectangle does not lie inside; the message names it and the picture's size. Or there is no such frame;
+                the message tells how many there are.
             What `prepare_image` raises.
         """
         match op:
@@ -230,6 +233,8 @@ class DocumentWorkers:
             case Crop():
                 rectangle = (op.x, op.y, op.width, op.height)
                 return await self._changed(Ask("image_op", source, None, {"change": ["crop", *rectangle]}, rectangle), limits)
+            case Frame():
+                return await self._changed(Ask("image_op", source, None, {"change": ["frame", op.index]}, frame=op.index), limits)
 
     def forget(self, source: DocumentSource) -> None:
         """Drop the page texts that are kept of this document. Call it when a job is done with it; a few are kept otherwise."""
@@ -247,7 +252,8 @@ class DocumentWorkers:
             height = whole(answer, "height", 1, limits.image_pixels // width)
             if isinstance(source, bytes) and truth(answer, "unchanged"):
                 data = source
-            return PageImage(data, picture_format(data, width, height), width, height)
+            frames = whole(answer, "frames", 0, MOST_FRAMES) or None
+            return PageImage(data, picture_format(data, width, height), width, height, frames)
 
         return await self._pool.ask(ask, limits, limits.image_bytes, read)
 

@@ -1,7 +1,7 @@
 """The files and pictures that one block run holds, by number.
 
-All methods block and are meant for the guest's thread, except that `add` and `add_image` may also be called from wherever a
-document's first page count or a rendered picture arrives. Several threads may use one table at once.
+Methods that read a file (`open`, `slice`, `slice_bytes`) block and are meant for the guest's thread; the others take no time.
+Several threads may use one table at once.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Self
 from cuttlefish.errors import BadCommand, LimitExceeded, Unsupported
 from cuttlefish.limits import Limits, limit_exceeded
 from cuttlefish.media.capabilities import Capabilities, OpenedFile, quoted
-from cuttlefish.media.sniff import HEAD_BYTES, SniffedKind, named_format, sniff
+from cuttlefish.media.sniff import HEAD_BYTES, sniff
 from cuttlefish.media.text import Window, read_bytes, read_exactly, read_window
 from cuttlefish_abi import BinaryKind, DocumentKind, ImageKind, MediaKind, Opened, TextKind
 
@@ -38,11 +38,12 @@ ARTICLES = {"text": "a text", "image": "an image", "document": "a document", "bi
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """A handle that names a file. The table owns the file."""
+    """A handle that names a file. The table owns the file. `foreign` names an image format that this host cannot read."""
 
     handle: int
     kind: MediaKind
     file: OpenedFile
+    foreign: str | None = None
 
     @property
     def len(self) -> int:
@@ -124,20 +125,6 @@ class HandleTable:
             DocumentInvalid: the file changed or could not be read while its first bytes were looked at.
             LimitExceeded: `job.handles` are held already, or the system has no descriptor left.
         """
-        file, sniffed = self.open_file(path)
-        if sniffed.kind == "document" or sniffed.format == "tiff":
-            return UnreadDocument(file)
-        kind = (
-            TextKind() if sniffed.kind == "text" else BinaryKind() if sniffed.format is None else ImageKind(format=sniffed.format)
-        )
-        return Opened(handle=self.add(file, kind), len=file.size, kind=kind)
-
-    def open_file(self, path: str) -> tuple[OpenedFile, SniffedKind]:
-        """Open a granted file and tell what it is, without giving it a handle. The caller owns the file, and may `add` it.
-
-        Raises:
-            What `open` raises.
-        """
         with self._lock:
             self._check_room(f"open {quoted(path)}")
         file = self._capabilities.open(path)
@@ -146,10 +133,17 @@ class HandleTable:
         except BaseException:
             file.close()
             raise
-        return file, sniff(head, file.size)
+        sniffed = sniff(head, file.size)
+        if sniffed.kind == "document" or sniffed.format == "tiff":
+            return UnreadDocument(file)
+        kind = (
+            TextKind() if sniffed.kind == "text" else BinaryKind() if sniffed.format is None else ImageKind(format=sniffed.format)
+        )
+        return Opened(handle=self.add(file, kind, sniffed.foreign), len=file.size, kind=kind)
 
-    def add(self, file: OpenedFile, kind: MediaKind) -> int:
-        """Give a file a handle. The table owns the file from here on, also when this raises: then it is closed.
+    def add(self, file: OpenedFile, kind: MediaKind, foreign: str | None = None) -> int:
+        """Give a file a handle. The table owns the file from here on, also when this raises: then it is closed. `foreign` is what
+        `sniff` says of it.
 
         Raises:
             LimitExceeded: `job.handles` are held already.
@@ -157,7 +151,7 @@ class HandleTable:
         try:
             with self._lock:
                 handle = self._check_room(f"open {quoted(file.name)}")
-                self._hold(HeldFile(handle, kind, file))
+                self._hold(HeldFile(handle, kind, file, foreign))
                 return handle
         except BaseException:
             file.close()
@@ -235,27 +229,11 @@ class HandleTable:
         Raises:
             BadCommand: no such handle, or something else than an image.
             Unsupported: an image in a format that this host knows and cannot read; the message names it.
-            DocumentInvalid: something else, which changed while it was looked at.
         """
         held = self._get(handle, command)
         if isinstance(held.kind, ImageKind):
             return held
         raise _no_image(held, command)
-
-    def image_bytes(self, handle: int, command: str = "infer") -> bytes:
-        """Return a whole image, as it is in its file.
-
-        Raises:
-            BadCommand, Unsupported: as `get_image`.
-            LimitExceeded: larger than `image.bytes`; judged before anything is read.
-            DocumentInvalid: the file changed while it was read.
-        """
-        held = self.get_image(handle, command)
-        if isinstance(held, HeldPicture):
-            return held.data
-        if held.len > self._limits.image_bytes:
-            raise limit_exceeded("image_bytes", self._limits.image_bytes, f"{held.label} has {held.len}")
-        return read_exactly(held.file.fd, 0, held.len, command, held.label)
 
     def kind_of(self, handle: int) -> str | None:
         """Return "text", "image", "document" or "binary"; None where this run holds no such handle."""
@@ -330,9 +308,7 @@ def _no_image(held: HeldFile | HeldPicture, command: str) -> BadCommand | Unsupp
     """As `_wrong_kind`, but a picture in a format that we cannot read hears its name."""
     if isinstance(held.kind, DocumentKind):
         return BadCommand(f"{command}: {held.label} is a document; {SHOW_DOCUMENT_WITH}")
-    if isinstance(held, HeldFile):
-        head = read_exactly(held.file.fd, 0, min(held.len, HEAD_BYTES), command, held.label)
-        if name := named_format(head):
-            problem = f"is {name}, a kind of image that this host cannot read"
-            return Unsupported(f"{command}: {held.label} {problem}; convert it to PNG or JPEG")
+    if isinstance(held, HeldFile) and held.foreign is not None:
+        problem = f"is {held.foreign}, a kind of image that this host cannot read"
+        return Unsupported(f"{command}: {held.label} {problem}; convert it to PNG or JPEG")
     return _wrong_kind(held, command)

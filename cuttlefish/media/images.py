@@ -1,7 +1,7 @@
 """Images made ready for a model: pure functions over bytes, for the worker process only.
 
 A worker calls them because a decoder is the part of a host that hostile files aim at, and because a small file may need
-gigabytes; nothing here belongs on the host's own side. This module needs Pillow and of ours only `sniff`, so that a worker starts
+gigabytes; nothing here belongs on the host's own side. This module needs Pillow and little of ours, so that a worker starts
 quickly. It names what is wrong by a `kind`; the sentences for people are made on the other side, in `document_answers.py`.
 """
 
@@ -9,7 +9,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from PIL import (
@@ -25,7 +25,9 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from cuttlefish.media.reading import reader
 from cuttlefish.media.sniff import HEAD_BYTES, named_format, sniff
+from cuttlefish.media.tiff_reader import page_frames
 
 __all__ = [
     "FORMATS",
@@ -39,6 +41,7 @@ __all__ = [
     "prepare",
     "resize",
     "scaled",
+    "take_frame",
     "upright",
 ]
 
@@ -50,7 +53,7 @@ PngImagePlugin.MAX_TEXT_CHUNK = 8 << 20  # deflated texts and colour profiles of
 JPEG_QUALITY = 90  # of a re-encoded picture: no visible loss
 PNG_LEVEL = 1  # level 6 takes twice the time for a tenth of the bytes
 
-Kind = Literal["image_unknown", "image_foreign", "image_damaged", "image_pixels", "image_bytes", "image_outside"]
+Kind = Literal["image_unknown", "image_foreign", "image_damaged", "image_pixels", "image_bytes", "image_outside", "no_frame"]
 
 # EXIF tag 274, its value: what turns the stored picture upright.
 UPRIGHT = {
@@ -79,13 +82,16 @@ class ImageProblem(Exception):  # named for what happened, like the errors of `e
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An upright picture of 8-bit grey or RGB. `unchanged`: `data` is the file as it was given."""
+    """An upright picture of 8-bit grey or RGB. `unchanged`: `data` is the file as it was given. `frames`: how many there are, of
+    which this is one; 0 where they were not counted.
+    """
 
     data: bytes
     media_type: Literal["image/png", "image/jpeg"]
     width: int
     height: int
     unchanged: bool
+    frames: int = 0
 
 
 def prepare(data: bytes, *, max_pixels: int, max_bytes: int) -> Prepared:
@@ -94,8 +100,8 @@ def prepare(data: bytes, *, max_pixels: int, max_bytes: int) -> Prepared:
     A file that already is one comes back unchanged, after it was decoded once to know that it can be. Anything else is
     decoded, turned by its EXIF orientation, put on white where it is transparent, and encoded again without metadata: JPEG,
     WEBP and AVIF as JPEG of quality 90, the others as PNG (as JPEG too, if the PNG would be larger than `max_bytes`).
-    Of an animation the first frame is taken. 16-bit grey is scaled; 32-bit and floating grey is stretched from its lowest to
-    its highest value. CMYK is converted without its colour profile.
+    Of an animation the first frame is taken; `take_frame` takes another. 16-bit grey is scaled; 32-bit and floating grey is
+    stretched from its lowest to its highest value. CMYK is converted without its colour profile.
 
     Raises:
         ImageProblem: `image_unknown`, `image_foreign` (format): none of `FORMATS`. `image_pixels` (width, height): judged by
@@ -149,6 +155,30 @@ def crop(data: bytes, x: int, y: int, width: int, height: int, *, max_pixels: in
         if x + width > picture.width or y + height > picture.height:
             raise ImageProblem("image_outside", width=picture.width, height=picture.height)
         return _encoded(picture.crop((x, y, x + width, y + height)), _is_lossy(image), max_bytes)
+
+
+def take_frame(data: bytes, index: int, *, max_pixels: int, max_bytes: int) -> Prepared:
+    """Return a frame of an animation, counted from zero, as `prepare` makes the first: the whole picture as it is then seen.
+
+    A picture that does not move has one frame. Of a TIFF the smaller copies and masks are none, and one of several pages is a
+    document. Frames build on those before them, so that a late one takes as long as all of them.
+
+    Raises:
+        ImageProblem: `no_frame` (frames: how many there are). `image_pixels`: also of a frame before. Otherwise as `prepare`.
+    """
+    with _quiet():
+        image = _open(data, max_pixels)
+        with _damage_is_the_files_fault():
+            frames = len(page_frames(reader(data))) if image.format == "TIFF" else getattr(image, "n_frames", 1)
+        if index >= frames:
+            raise ImageProblem("no_frame", frames=frames)
+        if index == 0:
+            return replace(prepare(data, max_pixels=max_pixels, max_bytes=max_bytes), frames=frames)
+        for number in [page_frames(reader(data))[index]] if image.format == "TIFF" else range(1, index + 1):
+            with _damage_is_the_files_fault():
+                image.seek(number)
+            _check_size(image, max_pixels)  # a frame of a GIF may make the picture larger
+        return replace(_encoded(upright(image), _is_lossy(image), max_bytes), frames=frames)
 
 
 def upright(image: Image.Image) -> Image.Image:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from cuttlefish.media import pdf_text
-from cuttlefish.media.reading import FileBlocks, PageRead, Problem
+from cuttlefish.media import pdf_text, pdf_tree
+from cuttlefish.media.reading import FileBlocks, PageRead, Problem, reader
 
 __all__ = ["PdfDocument", "open_pdf"]
 
@@ -19,6 +19,7 @@ LARGEST_SIDE_PT = 14_400  # the largest page that PDF 1.7 allows (annex C)
 TEXT_SEARCH_S = 2.0  # the most that opening spends on looking for text …
 TEXT_SEARCH_PAGES = 512  # … and the most pages
 FIRST_PAGES = 32  # searched in order; beyond them, pages evenly spread
+MOST_COPIED_BYTES = 64 << 20  # the largest file that is copied to count its pages
 GAP_PAGES = 256  # so many missing pages in a row end the page tree
 MOST_OBJECTS = 10_000  # of a page that are looked at for images; a page may have millions
 DEEPEST_FORM = 8  # forms within forms
@@ -31,14 +32,23 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 def open_pdf(source: bytes | FileBlocks, key: tuple[object, ...], password: str | None) -> "PdfDocument":
-    """Open a PDF and count its pages. A password that it does not need is ignored."""
+    """Open a PDF and count its pages. A password that it does not need is ignored.
+
+    Raises:
+        Problem: it cannot be opened, it has no pages, or its own count hides some of them (`pages_hidden`), which PDFium then gives
+            nobody.
+    """
     document = _load(source, key, password)
+    claimed = len(document.pdf)
     document.pages, all_there = count_pages(document.pdf)
     if document.pages == 0:
-        problem = "no_pages_left" if len(document.pdf) else "no_pages"
         document.close()
-        raise Problem(problem)
-    if not all_there:  # asking for pages that are not there has spoiled it; see `PdfDocument.spoiled`
+        raise Problem("no_pages_left" if claimed else "no_pages")
+    found, untouched = pages_found(document.pdf, source, claimed)
+    if found > claimed:
+        document.close()
+        raise Problem("pages_hidden", claimed=claimed, found=found)
+    if not all_there or not untouched:  # asking for pages that are not there has spoiled it; see `PdfDocument.spoiled`
         pages = document.pages
         document.close(keep_file=True)
         document = _load(source, key, password)
@@ -103,6 +113,7 @@ class PdfDocument:
 
         shown = self._loaded(page, question)
         try:
+            pdf_text.widen_thin_text(shown)
             try:
                 text_page = shown.get_textpage()
             except pypdfium2.PdfiumError:
@@ -219,6 +230,41 @@ def count_pages(pdf: Any) -> tuple[int, bool]:
             if missing >= GAP_PAGES:
                 break
     return (claimed if claimed <= 2 * found else found), False
+
+
+def pages_found(pdf: Any, source: bytes | FileBlocks, claimed: int) -> tuple[int, bool]:
+    """How many pages the tree holds, at least the `claimed` ones that PDFium gives out; and whether the document is as it was.
+
+    What `pdf_tree` cannot read in the file itself, and what it finds to be wrong, is read in a copy that PDFium writes: it has
+    repaired and unlocked what it could. Files above 64 MiB are not copied. If the tree cannot be told in either, the claim stands.
+    """
+    found, size = None, len(source) if isinstance(source, bytes) else source.size
+    with contextlib.suppress(pdf_tree.Unsure):
+        found = pdf_tree.pages_in_tree(reader(source), size, claimed)
+    if found == claimed or size > MOST_COPIED_BYTES:
+        return found or claimed, True
+    with contextlib.suppress(pdf_tree.Unsure):
+        copy = _copied(pdf)
+        found = pdf_tree.pages_in_tree(reader(copy), len(copy), claimed)
+    return found or claimed, False
+
+
+def _copied(pdf: Any) -> bytes:
+    """The document as PDFium writes it: every object by itself, without a password. Cut short at four times what may be copied."""
+    import pypdfium2.raw as pdfium
+
+    copy = bytearray()
+
+    def write(_: object, block: Any, length: int) -> int:
+        if len(copy) > 4 * MOST_COPIED_BYTES:
+            return 0
+        copy.extend(ctypes.string_at(block, length))
+        return 1
+
+    writer = pdfium.FPDF_FILEWRITE(version=1)
+    writer.WriteBlock = type(writer.WriteBlock)(write)
+    pdfium.FPDF_SaveAsCopy(pdf, writer, pdfium.FPDF_REMOVE_SECURITY)
+    return bytes(copy)
 
 
 def is_photographic(page: Any) -> bool:

@@ -8,6 +8,7 @@ What PDFium finds on a page becomes ours by these rules, and offsets into the re
 - Ligatures (ﬀ ﬁ ﬂ ﬃ ﬄ ﬅ ﬆ) are their letters.
 - No control characters but `\t` and `\n`. U+FFFD stands for what means no character: noncharacters, halves of surrogate pairs,
   and private characters, which only the file's own font knows; but the bullets of Symbol and Wingdings are bullets.
+- Text in a font that is neither in the file nor on this machine is there too, also where it runs downwards (`widen_thin_text`).
 - Filled form fields follow the page's own text after a blank line, in the file's order: a line with the value, or `label: value`
   where the form has a label for people to read (not the field's technical name). That is text fields (several lines as they are;
   no passwords), the chosen entries of lists (`a, b`), and checked boxes with the value that they stand for. PDFium itself finds
@@ -15,12 +16,17 @@ What PDFium finds on a page becomes ours by these rules, and offsets into the re
 """
 
 import ctypes
+import functools
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["field_lines", "hyphen_marks", "tidy"]
+__all__ = ["field_lines", "hyphen_marks", "tidy", "widen_thin_text"]
 
+MOST_OBJECTS = 100_000  # of a page that are looked at, in a tenth of a second
+DEEPEST_FORM = 8  # forms within forms
+THIN_PT = 0.01  # PDFium leaves out the text of objects that are less wide
+OUTLINE_PT = 0.1
 MOST_FIELDS = 2_000  # of a page, and entries of a list
 WIDGET = 20  # fpdf_annot.h: FPDF_ANNOT_WIDGET
 PASSWORD_FLAG = 1 << 13  # PDF 1.7, table 228
@@ -33,6 +39,77 @@ LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 NOT_CHARACTERS = re.compile("[\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]")
 NOT_CHARACTERS_ABOVE = re.compile("[" + "".join(chr(plane << 16 | end) for plane in range(1, 15) for end in (0xFFFE, 0xFFFF)) + "]")
+
+
+def widen_thin_text(page: Any) -> None:
+    """Let PDFium find the text of objects that have no width, by giving them an outline. Call it before the page's text is read,
+    and draw nothing of the page after it.
+
+    PDFium leaves such objects out, which loses whole pages: in a font that is neither in the file nor on this machine glyphs have
+    no outline, and then only the direction in which a text runs has a length. So text that runs downwards, or that is turned
+    sideways, has no width. Text of no size at all, which no person sees, stays out.
+    """
+    import pypdfium2.raw as pdfium
+
+    quick, left_to_see, sides = _quick_calls(), MOST_OBJECTS, (ctypes.c_float * 4)()
+    left = ctypes.addressof(sides)
+    where = left, left + 4, left + 8, left + 12
+    containers = [(ctypes.cast(page.raw, ctypes.c_void_p).value, quick.count_on_page, quick.object_of_page, 0)]
+    while containers:
+        container, count, get, depth = containers.pop()
+        number = min(left_to_see, count(container))
+        left_to_see -= number
+        for at in range(number):
+            thing = get(container, at)
+            kind = quick.object_type(thing)
+            if kind == pdfium.FPDF_PAGEOBJ_TEXT:
+                if quick.bounds(thing, *where) and sides[2] - sides[0] < THIN_PT:
+                    _outline(ctypes.cast(thing, pdfium.FPDF_PAGEOBJECT))
+            elif kind == pdfium.FPDF_PAGEOBJ_FORM and depth < DEEPEST_FORM:
+                containers.append((thing, quick.count_in_form, quick.object_of_form, depth + 1))
+
+
+def _outline(text: Any) -> None:
+    """Give a text object an outline, if its letters have an extent, however its font draws them."""
+    import pypdfium2.raw as pdfium
+
+    matrix, size = pdfium.FS_MATRIX(), ctypes.c_float()
+    if not (pdfium.FPDFPageObj_GetMatrix(text, matrix) and pdfium.FPDFTextObj_GetFontSize(text, size)):
+        return
+    if abs(matrix.a * matrix.d - matrix.b * matrix.c) * size.value**2 > THIN_PT:
+        pdfium.FPDFTextObj_SetTextRenderMode(text, pdfium.FPDF_TEXTRENDERMODE_STROKE)
+        pdfium.FPDFPageObj_SetStrokeWidth(text, OUTLINE_PT)
+        pdfium.FPDFPageObj_Transform(text, 1, 0, 0, 1, 0, 0)  # so that the bounds are measured again
+
+
+class _QuickCalls(NamedTuple):
+    count_on_page: Callable[[Any], int]
+    object_of_page: Callable[[Any, int], Any]
+    count_in_form: Callable[[Any], int]
+    object_of_form: Callable[[Any, int], Any]
+    object_type: Callable[[Any], int]
+    bounds: Callable[..., int]
+
+
+@functools.cache
+def _quick_calls() -> _QuickCalls:
+    """Functions that are called for every object of a page, by bare addresses: the usual way takes more than twice the time."""
+    import pypdfium2.raw as pdfium
+
+    def direct(function: Any, result: Any, *arguments: Any) -> Any:
+        place = ctypes.cast(function, ctypes.c_void_p).value
+        assert place is not None  # a function that exists
+        return ctypes.PYFUNCTYPE(result, *arguments)(place)
+
+    whole, address = ctypes.c_int, ctypes.c_void_p
+    return _QuickCalls(
+        count_on_page=direct(pdfium.FPDFPage_CountObjects, whole, address),
+        object_of_page=direct(pdfium.FPDFPage_GetObject, address, address, whole),
+        count_in_form=direct(pdfium.FPDFFormObj_CountObjects, whole, address),
+        object_of_form=direct(pdfium.FPDFFormObj_GetObject, address, address, ctypes.c_ulong),
+        object_type=direct(pdfium.FPDFPageObj_GetType, whole, address),
+        bounds=direct(pdfium.FPDFPageObj_GetBounds, whole, *[address] * 5),
+    )
 
 
 def tidy(raw: str, hyphens: set[int]) -> str:

@@ -1,10 +1,13 @@
 """What the readers of documents share, in the worker process: problems, what a page holds, a file read where it is needed."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["FileBlocks", "OpenDocument", "PageRead", "Problem"]
+__all__ = ["FileBlocks", "OpenDocument", "PageRead", "Problem", "Read", "reader"]
+
+Read = Callable[[int, int], bytes]
+"""Length and offset to bytes, fewer where the file ends."""
 
 
 class Problem(Exception):  # becomes an error of `errors.py` on the other side
@@ -82,3 +85,10 @@ class FileBlocks:
     def close(self) -> None:
         """Close the descriptor, which is this process's own copy."""
         os.close(self.fd)
+
+
+def reader(source: bytes | FileBlocks) -> Read:
+    """What reads anywhere in a document."""
+    if isinstance(source, bytes):
+        return lambda length, at: source[at : at + length]
+    return lambda length, at: os.pread(source.fd, length, at)

@@ -33,10 +33,13 @@ NAMED_FORMATS = frozenset({"HEIC", "EPS", "ICO", "EMF", "DICOM", "DjVu", "XCF", 
 
 @dataclass(frozen=True, slots=True)
 class SniffedKind:
-    """A file's kind, as the contract names it. `format` is set for images only: "png", "jpeg", …"""
+    """A file's kind, as the contract names it. `format` is set for images only: "png", "jpeg", …; `foreign` for binary files
+    that are an image of `NAMED_FORMATS`.
+    """
 
     kind: Literal["text", "image", "document", "binary"]
     format: str | None = None
+    foreign: str | None = None
 
 
 def sniff(head: bytes, size: int) -> SniffedKind:
@@ -53,8 +56,9 @@ def sniff(head: bytes, size: int) -> SniffedKind:
         return SniffedKind("document")
     if image := _image_format(head):
         return SniffedKind("image", image)
-    if b"\0" in head or named_format(head) is not None:
-        return SniffedKind("binary")
+    foreign = named_format(head)
+    if foreign is not None or b"\0" in head:
+        return SniffedKind("binary", foreign=foreign)
     try:
         codecs.utf_8_decode(head, "strict", len(head) >= size)
     except UnicodeDecodeError:

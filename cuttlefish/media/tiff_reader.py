@@ -1,11 +1,10 @@
 """A TIFF of several frames as a document without text, whose pages are pictures. For the worker process only."""
 
 import io
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from cuttlefish.media.reading import FileBlocks, PageRead, Problem
+from cuttlefish.media.reading import FileBlocks, PageRead, Problem, Read, reader
 
 __all__ = ["TiffDocument", "is_tiff", "page_frames"]
 
@@ -13,8 +12,6 @@ MOST_FRAMES = 1 << 16
 SUBFILE_TYPE = 254  # TIFF 6.0, page 36: bit 0 a smaller copy of another frame, bit 2 a mask
 NOT_A_PAGE = 0b101
 JPEG_QUALITY = 85
-
-Read = Callable[[int, int], bytes]  # length and offset to bytes, fewer where the file ends
 
 
 def is_tiff(head: bytes) -> bool:
@@ -59,12 +56,7 @@ class TiffDocument:
         self.key = key
         self._source = source
         self._image: Any = None  # of Pillow, while it is in a good state
-        blocks = source
-        self._frames = page_frames(
-            (lambda length, at: blocks[at : at + length])
-            if isinstance(blocks, bytes)
-            else (lambda length, at: os.pread(blocks.fd, length, at))
-        )
+        self._frames = page_frames(reader(source))
         self.pages = len(self._frames)
         self.spoiled = False
 

@@ -1,5 +1,6 @@
 """Hostile documents: the bar is a known error for that one command, and the next document works."""
 
+import json
 import os
 import random
 import signal
@@ -15,8 +16,9 @@ from odd.writer import deflated, opened, pages_pdf, pdf, slow_pdf, stream, writt
 
 from cuttlefish.errors import CuttlefishError, DocumentCrashed, DocumentInvalid, LimitExceeded
 from cuttlefish.limits import Limits
-from cuttlefish.media import worker_process
+from cuttlefish.media import system_calls, worker_process
 from cuttlefish.media.documents import DocumentFacts, DocumentSource, DocumentWorkers, PageText, open_document_workers
+from cuttlefish.media.system_calls import ALLOW, ARGUMENTS_AT, MACHINE_AT, NUMBER_AT, REFUSE, filter_instructions
 
 LIMITS = Limits()
 GOOD = pages_pdf(written("good"))
@@ -323,6 +325,111 @@ async def test_pieces_of_an_answer_that_has_none_are_a_crash(
     with taken_over(monkeypatch, """while True: answer(b'{"more": 1}')"""), pytest.raises(DocumentCrashed):
         await getattr(workers, command)(*((source, LIMITS) if command == "open_document" else (source, 0, LIMITS)))
     await check_next_works(workers)
+
+
+TAKEN_OVER = """
+import ctypes, os, platform, signal, socket, subprocess
+from cuttlefish.media import document_worker
+libc = ctypes.CDLL(None, use_errno=True)
+
+def tried(what):
+    try:
+        return repr(what())
+    except OSError as error:
+        return type(error).__name__ + " " + os.strerror(error.errno)
+
+def carry_out(self, question, fd, payload):
+    found = {
+        "socket": tried(lambda: socket.socket(socket.AF_INET)),
+        "unix socket": tried(lambda: socket.socket(socket.AF_UNIX)),
+        "pair": tried(socket.socketpair),
+        "bind": tried(lambda: self.answers.connection.bind("/tmp/x")),
+        "fork": tried(os.fork),
+        "spawn": tried(lambda: os.posix_spawn("/bin/true", ["true"], {})),
+        "exec": tried(lambda: os.execv("/bin/true", ["true"])),
+        "kill the host": tried(lambda: os.kill(os.getppid(), 0)),
+        "abort the host": tried(lambda: [libc.tgkill(os.getppid(), os.getppid(), 0), ctypes.get_errno()]),
+        "abort itself": tried(lambda: libc.tgkill(os.getpid(), os.getpid(), 0)),
+        "trace the host": tried(lambda: [libc.ptrace(16, os.getppid(), 0, 0), ctypes.get_errno()]),
+        "limits of the host": tried(lambda: resource_of(os.getppid())),
+        "own limits": tried(lambda: resource_of(0)),
+        "write": tried(lambda: os.open(os.path.join(FOLDER, "x"), os.O_WRONLY | os.O_CREAT)),
+        "empty": tried(lambda: os.open(os.path.join(FOLDER, "file"), os.O_TRUNC)),
+        "read": tried(lambda: os.read(os.open(os.path.join(FOLDER, "file"), os.O_RDONLY), 9)),
+        "truncate": tried(lambda: os.truncate(os.path.join(FOLDER, "file"), 0)),
+        "remove": tried(lambda: os.unlink(os.path.join(FOLDER, "file"))),
+        "rename": tried(lambda: os.rename(os.path.join(FOLDER, "file"), os.path.join(FOLDER, "other"))),
+        "folder": tried(lambda: os.mkdir(os.path.join(FOLDER, "folder"))),
+        "modes": tried(lambda: os.chmod(os.path.join(FOLDER, "file"), 0o777)),
+        "io_uring": [libc.syscall(425, 1, None), ctypes.get_errno()],
+        "old numbers": [libc.syscall(0x40000000 + 39), ctypes.get_errno()] if platform.machine() == "x86_64" else [-1, 1],
+    }
+    os.close(fd)
+    self.answers.send({"more": True, "images": 0, "coverage": 0.0}, json.dumps(found).encode())
+    return {}, b""
+
+def resource_of(process):
+    import resource
+    return len(resource.prlimit(process, resource.RLIMIT_NOFILE))
+
+document_worker.Worker.carry_out = carry_out
+main(fd"""
+
+
+async def test_a_worker_that_was_taken_over_reaches_no_network_process_or_file(
+    workers: DocumentWorkers, files: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("a file")
+    code = TAKEN_OVER.replace("FOLDER", repr(str(tmp_path)))
+    monkeypatch.setattr(worker_process, "BOOTSTRAP", worker_process.BOOTSTRAP.replace("main(fd", code))
+    found = json.loads((await workers.page_text(files.enter_context(opened(GOOD)), 0, LIMITS)).text)
+    allowed = {name: found.pop(name) for name in ("abort itself", "own limits", "read")}
+    assert allowed == {"abort itself": "0", "own limits": "2", "read": "b'a file'"}
+    refused = ("PermissionError Operation not permitted", "[-1, 1]", [-1, 1])
+    assert {name: outcome for name, outcome in found.items() if outcome not in refused} == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+def judged(column: int, machine: int, number: int, *arguments: int, of: int | None = None) -> int:
+    """What the filter makes of a call, run as the kernel runs it."""
+    seen = {NUMBER_AT: number, MACHINE_AT: machine if of is None else of}
+    seen |= {ARGUMENTS_AT + 8 * at: argument for at, argument in enumerate(arguments)}
+    program, at, value = list(filter_instructions(column, machine, own_process=7)), 0, 0
+    while True:
+        code, if_true, if_false, operand = program[at]
+        at += 1
+        match code:
+            case system_calls.RETURN:
+                return operand
+            case system_calls.LOAD:
+                value = seen.get(operand, 0)
+            case system_calls.JUMP_IF_EQUAL:
+                at += if_true if value == operand else if_false
+            case system_calls.JUMP_IF_LEAST:
+                at += if_true if value >= operand else if_false
+            case system_calls.JUMP_IF_BITS:
+                at += if_true if value & operand else if_false
+
+
+@pytest.mark.parametrize(("name", "column"), [("x86_64", 0), ("aarch64", 1)])
+def test_the_filter_of_every_machine_refuses_what_it_should_and_nothing_else(name: str, column: int) -> None:
+    machine = system_calls.MACHINES[name][1]
+    refused = {number for numbers in system_calls.REFUSED.values() if (number := numbers[column]) is not None}
+    openat, tgkill, prlimit = (call[column] for call in (system_calls.OPENAT, system_calls.TGKILL, system_calls.PRLIMIT))
+    assert openat is not None
+    assert tgkill is not None
+    assert prlimit is not None
+    for number in range(600):
+        expected = REFUSE if number in refused or number == tgkill else ALLOW
+        assert judged(column, machine, number) == expected, number
+        assert judged(column, machine, number, of=0x40000003) == REFUSE
+    assert judged(column, machine, openat, 0, 0, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) == ALLOW
+    for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC):
+        assert judged(column, machine, openat, 0, 0, flag) == REFUSE
+    assert [judged(column, machine, tgkill, process) for process in (7, 8)] == [ALLOW, REFUSE]
+    assert [judged(column, machine, prlimit, process) for process in (0, 8)] == [ALLOW, REFUSE]
+    assert judged(column, machine, 0x40000001) == REFUSE
 
 
 async def test_what_a_worker_prints_does_not_stop_it(files: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:

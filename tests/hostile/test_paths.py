@@ -14,6 +14,7 @@ import pytest
 from cuttlefish.errors import CuttlefishError
 from cuttlefish.limits import Limits
 from cuttlefish.media.capabilities import Capabilities, OpenBeneath, open_by_walking, open_with_openat2
+from cuttlefish.media.documents import DocumentSource, open_document_workers
 from cuttlefish.media.handles import HandleTable
 from cuttlefish.media.text import Window
 from cuttlefish_abi import Opened
@@ -223,16 +224,16 @@ def test_a_huge_sparse_file_costs_no_more_than_its_windows(capabilities: Capabil
         assert (len(data), after) == (8 << 20, 8 << 20)
 
 
-def test_a_huge_image_is_refused_before_memory_is_taken(capabilities: Capabilities, root: Path) -> None:
+async def test_a_huge_image_is_refused_before_memory_is_taken(capabilities: Capabilities, root: Path) -> None:
     with (root / "huge").open("wb") as huge:
         huge.write(b"\x89PNG")
         huge.truncate(1 << 40)
-    with HandleTable(capabilities, Limits()) as table:
-        opened = table.open("huge")
-        assert isinstance(opened, Opened)
-        with pytest.raises(CuttlefishError) as caught:
-            table.image_bytes(opened.handle)
-    assert caught.value.message == 'image.bytes is 67108864 bytes; handle 0 ("huge") has 1099511627776'
+    with capabilities.open("huge") as file:
+        source = DocumentSource(file.fd, file.device, file.inode, file.size, file.name)
+        async with open_document_workers(1) as workers:
+            with pytest.raises(CuttlefishError) as caught:
+                await workers.prepare_image(source, Limits())
+    assert caught.value.message == 'image.bytes is 67108864 bytes; "huge" has 1099511627776'
 
 
 def test_when_descriptors_run_out_the_error_says_so_and_the_next_open_works(capabilities: Capabilities) -> None:
@@ -317,7 +318,6 @@ def test_a_file_cut_to_nothing_is_an_error_for_every_reader(capabilities: Capabi
         opened = table.open("file")
         assert isinstance(opened, Opened)
         os.truncate(root / "file", 0)
-        for action in (lambda: table.slice_bytes(opened.handle, 0, 10), lambda: table.image_bytes(opened.handle)):
-            with pytest.raises(CuttlefishError) as caught:
-                action()
-            assert caught.value.code == "document_invalid"
+        with pytest.raises(CuttlefishError) as caught:
+            table.slice_bytes(opened.handle, 0, 10)
+        assert caught.value.code == "document_invalid"

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from odd.expected import Document, Expected, OddFile, Page, Refused, Text
-from odd.locked import locked_pdf
+from odd.locked import locked_packed_pdf, locked_pdf
 from odd.writer import (
     HEADER,
     LETTER,
@@ -24,6 +24,7 @@ __all__ = ["FILES"]
 NOT_A_PDF = Refused("document_invalid", "is not a readable PDF: it is damaged, cut short or something else")
 NO_PAGES = Refused("document_invalid", "is not a readable PDF: it has no pages")
 NONE_FOUND = Refused("document_invalid", "is not a readable PDF: none of its pages can be found")
+HIDDEN = Refused("document_invalid", "says that it has 1 page and holds 3, the others of which cannot be read; open it in")
 LOCKED = Refused("document_password", "is locked with a password, and none was given")
 UNKNOWN_LOCK = Refused("document_password", "is locked in a way that cannot be opened here")
 MISSING = Page(refused=Refused("document_invalid", "is missing or damaged and cannot be read; other pages may be"))
@@ -31,6 +32,7 @@ TOO_MUCH = Refused("limit_exceeded", "document.")  # memory or time, whichever t
 
 GOOD = pages_pdf(written("good"))
 GOOD_SEEN = Document(1, True, (Page("good", images=0, coverage=0.0, size=(791, 1024)),))
+ONE_KID = b"<</Type/Pages/Count 1/Kids[4 0 R]>>"
 TWO_SEEN = Document(2, True, (Page("a"), Page("b")))
 
 
@@ -64,6 +66,14 @@ def tree(depth: int) -> bytes:
     return pdf([*objects, written("deep")])
 
 
+def with_nodes(root: str, node: str) -> bytes:
+    """Three pages below one node below the root, which say how many there are."""
+    objects = page_objects(*(written(text) for text in "abc"))
+    kids = objects[1].partition(b"/Kids")[2]
+    objects[1] = f"<</Type/Pages{root}/Kids[10 0 R]>>".encode()
+    return pdf([*objects, f"<</Type/Pages/Parent 2 0 R{node}/Kids".encode() + kids])
+
+
 def spaces(length: int) -> bytes:
     """A page of that many spaces, deflated twice."""
     return pages_pdf(stream(zlib.compress(zlib.compress(b" " * length)), "/Filter[/FlateDecode/FlateDecode]"))
@@ -85,7 +95,19 @@ def page_trees() -> tuple[OddFile, ...]:
         file("count-above-32-bits", pages_pdf(written("a"), written("b"), count=2**40), TWO_SEEN),
         file("count-negative", pages_pdf(written("a"), written("b"), count=-5), TWO_SEEN),
         # PDFium believes a count that is too small, and has no way to ask for more
-        file("count-too-small", pages_pdf(*(written(t) for t in "abc"), count=1), says("a")),
+        file("count-too-small", pages_pdf(*(written(t) for t in "abc"), count=1), HIDDEN),
+        file("count-too-small-packed", packed_pdf(page_objects(*(written(t) for t in "abc"), count=1)), HIDDEN),
+        file("count-too-small-predicted", packed_pdf(page_objects(*[written("a")] * 3, count=1), predicted=True), HIDDEN),
+        file("count-too-small-locked", locked_packed_pdf(page_objects(*[b"null"] * 3, count=1)), HIDDEN),
+        file("count-too-small-and-no-table", pages_pdf(*[written("a")] * 3, count=1).replace(b"startxref", b"startxxxx"), HIDDEN),
+        file("count-too-small-below", with_nodes("/Count 0", "/Count 1"), HIDDEN),
+        file("count-too-small-beyond-a-gap", pages_pdf(*[written("a")] * 3, count=1, kids="99 0 R 4 0 R 6 0 R 8 0 R"), NONE_FOUND),
+        file("count-too-small-above", with_nodes("/Count 3", "/Count 1"), says("a", "b", "c")),
+        file("more-places-than-pages", pages_pdf(written("a"), count=1, kids="4 0 R 99 0 R null (x) 3 0 R"), says("a")),
+        file("page-taken-out-by-an-update", updated(pages_pdf(written("a"), written("b")), {2: ONE_KID}, 8), says("a")),
+        file("page-of-an-unused-object", pages_pdf(written("a"), written("b"), count=1, kids="4 0 R"), says("a")),
+        file("pages-locked-and-packed", locked_packed_pdf(page_objects(*[b"null"] * 3)), says("", "", "")),
+        file("pages-packed-and-predicted", packed_pdf(page_objects(written("a"), written("b")), predicted=True), TWO_SEEN),
         file("count-zero", pages_pdf(written("a"), written("b"), count=0), TWO_SEEN),
         file("count-missing", pages_pdf(written("a"), written("b")).replace(b"/Count 2", b"/Xount 2"), TWO_SEEN),
         file(

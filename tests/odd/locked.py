@@ -1,11 +1,12 @@
 """PDFs that are locked with a password, in each way of the standard security handler (PDF 1.7, 7.6; PDF 2.0, 7.6.4)."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Literal
 
-from odd.writer import page_objects, pdf, stream
+from odd.writer import packed_pdf, page_objects, pdf, stream
 
-__all__ = ["Method", "locked_pdf"]
+__all__ = ["Method", "locked_packed_pdf", "locked_pdf"]
 
 Method = Literal["rc4-40", "rc4-128", "aes-128", "aes-256-r5", "aes-256"]
 
@@ -30,22 +31,39 @@ def locked_pdf(user_password: bytes, method: Method = "rc4-40") -> bytes:
     return pdf(objects, f"/Encrypt<</Filter/Standard{lock}/P -4>>/ID[<{identifier}><{identifier}>]")
 
 
-def _by_md5(password: bytes, method: Method) -> tuple[str, bytes]:
-    """Revisions 2 to 4: RC4 with 40 or 128 bits, AES with 128."""
+def locked_packed_pdf(objects: Sequence[bytes]) -> bytes:
+    """These objects in an encrypted object stream. Opens by itself. None of them may be a stream."""
+    entries, key, length = _md5_lock(b"", "rc4-40")
+
+    def lock(number: int, data: bytes) -> bytes:
+        return rc4(hashlib.md5(key + number.to_bytes(3, "little") + bytes(2)).digest()[: length + 5], data)
+
+    identifier = IDENTIFIER.hex()
+    trailer = f"/Encrypt<</Filter/Standard{entries}/V 1/R 2/P -4>>/ID[<{identifier}><{identifier}>]"
+    return packed_pdf(objects, trailer=trailer, lock=lock)
+
+
+def _md5_lock(password: bytes, method: Method) -> tuple[str, bytes, int]:
+    """What the file says of its passwords, the file's key, and how much of the key there is."""
     length, turns = (5, 0) if method == "rc4-40" else (16, 50)
     user = (password + FILLER)[:32]
     owner_key = _md5_again((b"owner" + FILLER)[:32], turns, length)
     owner = _rc4_again(owner_key, user, turns)
     key = _md5_again(user + owner + PERMISSIONS + IDENTIFIER, turns, length)
     check = _rc4_again(key, hashlib.md5(FILLER + IDENTIFIER).digest(), turns) + bytes(16) if turns else rc4(key, FILLER)
+    return f"/O<{owner.hex()}>/U<{check.hex()}>", key, length
+
+
+def _by_md5(password: bytes, method: Method) -> tuple[str, bytes]:
+    """Revisions 2 to 4: RC4 with 40 or 128 bits, AES with 128."""
+    entries, key, length = _md5_lock(password, method)
     numbers = CONTENT_OBJECT.to_bytes(3, "little") + bytes(2)
-    entries = f"/O<{owner.hex()}>/U<{check.hex()}>"
     if method == "aes-128":
         object_key = hashlib.md5(key + numbers + b"sAlT").digest()
         entries += "/V 4/R 4/Length 128/CF<</StdCF<</CFM/AESV2/AuthEvent/DocOpen/Length 16>>>>/StmF/StdCF/StrF/StdCF"
         return entries, IDENTIFIER + aes_cbc(object_key, IDENTIFIER, _filled_up(CONTENT))
     object_key = hashlib.md5(key + numbers).digest()[: min(16, length + 5)]
-    return entries + ("/V 2/R 3/Length 128" if turns else "/V 1/R 2"), rc4(object_key, CONTENT)
+    return entries + ("/V 2/R 3/Length 128" if method == "rc4-128" else "/V 1/R 2"), rc4(object_key, CONTENT)
 
 
 def _aes_256(password: bytes, method: Method) -> tuple[str, bytes]:

@@ -83,6 +83,24 @@ def font(name: str, font: bytes, content: bytes, expected: Expected, more: Seque
     return file(name, data, expected)
 
 
+def absent(name: str, writing: str, operators: str | None, text: str) -> OddFile:
+    """Japanese in a font that is not in the file; in a form where no operators are given. The glyphs are three kana, which have no
+    outline on a machine without Japanese fonts, and the map calls them otherwise.
+    """
+    parent = f"<</Type/Font/Subtype/Type0/BaseFont/X/Encoding/Identity-{writing}/DescendantFonts[7 0 R]/ToUnicode 8 0 R>>"
+    system = "/CIDSystemInfo<</Registry(Adobe)/Ordering(Japan1)/Supplement 2>>"
+    described = "/FontDescriptor<</Type/FontDescriptor/FontName/X/Flags 4/FontBBox[0 0 0 0]/Ascent 800>>"
+    descendant = f"<</Type/Font/Subtype/CIDFontType0/BaseFont/X/DW 1000{system}{described}>>"
+    mapping = stream(to_unicode(2, {843: "65E5", 845: "672C", 847: "8A9E"}))
+    content = f"BT /F1 12 Tf 300 700 Td {operators or '<034b034d034f> Tj'} ET"
+    more = [parent.encode(), descendant.encode(), mapping]
+    if operators is None:
+        more.append(stream(content.encode(), "/Type/XObject/Subtype/Form/BBox[0 0 612 792]/Resources<</Font<</F1 6 0 R>>>>"))
+        content = "/X Do"
+    data = pages_pdf(stream(content.encode()), resources="/XObject<</X 9 0 R>>", more=more).replace(b"/F1 3 0 R", b"/F1 6 0 R")
+    return file(name, data, says(text))
+
+
 def letters_and_fonts() -> tuple[OddFile, ...]:
     """What glyphs mean."""
     vertical = b"<</Type/Font/Subtype/Type0/BaseFont/X/Encoding/Identity-V/DescendantFonts[7 0 R]/ToUnicode 8 0 R>>"
@@ -144,6 +162,12 @@ def letters_and_fonts() -> tuple[OddFile, ...]:
             says("\u65e5\u672c\u8a9e"),
             [descendant, stream(japanese), stream(squares(4))],
         ),
+        absent("vertical-in-an-absent-font", "V", "<034b034d> Tj 30 0 Td <034f> Tj", "\u65e5\u672c \u8a9e"),
+        absent("vertical-letter-by-letter-in-an-absent-font", "V", "<034b> Tj 0 -12 Td <034d> Tj", "\u65e5\n\u672c"),
+        absent("sideways-in-an-absent-font", "H", "0 1 -1 0 300 100 Tm <034b034d034f> Tj", "\u65e5\u672c\u8a9e"),
+        absent("level-in-an-absent-font", "H", "<034b034d034f> Tj", "\u65e5\u672c\u8a9e"),
+        absent("words-of-no-size-in-an-absent-font", "V", "/F1 0 Tf <034b034d034f> Tj", ""),
+        absent("vertical-in-an-absent-font-in-a-form", "V", None, "\u65e5\u672c\u8a9e"),
         font(
             "font-of-drawings-in-itself",
             own,

@@ -1,9 +1,10 @@
 """The one PDF writer of the tests: small documents made by hand, right unless told otherwise."""
 
 import os
+import random
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cuttlefish.media.documents import DocumentSource
@@ -35,8 +36,17 @@ def pdf(objects: Sequence[bytes], trailer: str = "", header: bytes = HEADER) -> 
     return bytes(out)
 
 
-def packed_pdf(objects: Sequence[bytes]) -> bytes:
-    """As `pdf`, but with a table that is a stream, and with every object that is no stream itself inside an object stream."""
+def packed_pdf(
+    objects: Sequence[bytes],
+    *,
+    trailer: str = "",
+    lock: Callable[[int, bytes], bytes] = lambda _, data: data,
+    predicted: bool = False,
+) -> bytes:
+    """As `pdf`, but with a table that is a stream, and with every object that is no stream itself inside an object stream.
+
+    `lock` encrypts the bytes of that one, given its number. `predicted`: each row of the table as its difference to the one above.
+    """
     out, places = bytearray(HEADER), {}
     packed = [(number, content) for number, content in enumerate(objects, 1) if b"stream\n" not in content]
     for number, content in enumerate(objects, 1):
@@ -50,13 +60,21 @@ def packed_pdf(objects: Sequence[bytes]) -> bytes:
         body += content + b"\n"
         places[number] = (2, box, at)
     places[box] = (1, len(out), 0)
-    out += b"%d 0 obj\n%s\nendobj\n" % (box, deflated(index + body, f"/Type/ObjStm/N {len(packed)}/First {len(index)}"))
+    entries = f"/Type/ObjStm/N {len(packed)}/First {len(index)}/Filter/FlateDecode"
+    out += b"%d 0 obj\n%s\nendobj\n" % (box, stream(lock(box, zlib.compress(index + body, 9)), entries))
     places[table] = (1, len(out), 0)
     rows = b"\0\0\0\0\0\xff" + b"".join(
         bytes([kind]) + place.to_bytes(4, "big") + bytes([at]) for _, (kind, place, at) in sorted(places.items())
     )
-    start = len(out)
-    out += b"%d 0 obj\n%s\nendobj\n" % (table, deflated(rows, f"/Type/XRef/Size {table + 1}/W[1 4 1]/Root 1 0 R"))
+    start, entries = len(out), f"/Type/XRef/Size {table + 1}/W[1 4 1]/Root 1 0 R{trailer}"
+    if predicted:
+        entries += "/DecodeParms<</Predictor 12/Columns 6>>"
+        rows = b"".join(
+            b"\2" + bytes((one - other) % 256 for one, other in zip(rows[at : at + 6], above, strict=True))
+            for at in range(0, len(rows), 6)
+            for above in [rows[at - 6 : at] or bytes(6)]
+        )
+    out += b"%d 0 obj\n%s\nendobj\n" % (table, deflated(rows, entries))
     out += b"startxref\n%d\n%%%%EOF\n" % start
     return bytes(out)
 
@@ -133,6 +151,14 @@ def page_objects(
 def slow_pdf(operators: int = 3_000_000) -> bytes:
     """A page that takes PDFium seconds and gigabytes, in 10 bytes for each 1,000 operators."""
     return pages_pdf(deflated(b"BT /F1 12 Tf 10 10 Td " + b"(a) Tj " * operators + b" ET"))
+
+
+def long_pdf(images: int = 10_000) -> bytes:
+    """A page that takes PDFium some 4 ms for each image to draw (40 s in all, when it was written), and little memory."""
+    noise = random.Random(1).randbytes(300 * 300 * 3)
+    image = deflated(noise, "/Type/XObject/Subtype/Image/Width 300/Height 300/ColorSpace/DeviceRGB/BitsPerComponent 8")
+    half_seen = "/XObject<</I 6 0 R>>/ExtGState<</G<</ca .5>>>>"
+    return pages_pdf(deflated(b"/G gs " + b"q 612 0 0 792 0 0 cm /I Do Q " * images), resources=half_seen, more=[image])
 
 
 def png(*chunks: tuple[bytes, bytes]) -> bytes:
