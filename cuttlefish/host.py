@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from cuttlefish.background import background_tasks, first_error
 from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.module import BlockBytes, CompiledModule
+from cuttlefish.engine.python_block import PythonSource
 from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled, SchemaMismatch
 from cuttlefish.jobs.execution import Costs, Request, check_pipeline, execute
 from cuttlefish.jobs.job import Job
@@ -47,7 +48,7 @@ class BlockFacts:
     signature: Signature
 
 
-Runnable = str | Path | BlockBytes | Pipeline
+Runnable = str | Path | BlockBytes | PythonSource | Pipeline
 """A block or a pipeline; see `Host.start`."""
 
 
@@ -80,8 +81,8 @@ class Host:
     def start(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Job:
         """Start a job and return at once. Whatever goes wrong from here on is told by the job's Envelope.
 
-        `what` is a block (the path of a `.wasm` file, the name of a built-in, or its bytes) or a pipeline (the path of a `.toml`
-        file, or one made in Python); `input` is any JSON value. `JobOptions` says what else may be given.
+        `what` is a block (the path of a `.wasm` or `.py` file, the name of a built-in, or its bytes or source) or a pipeline (the
+        path of a `.toml` file, or one made in Python); `input` is any JSON value. `JobOptions` says what else may be given.
 
         Jobs beyond the host's `max_jobs` wait their turn in the order of starting.
 
@@ -104,15 +105,26 @@ class Host:
         finally:
             job.cancel()
 
-    async def inspect(self, block: str | Path | BlockBytes) -> BlockFacts:
+    async def build(self, block: str | Path | PythonSource) -> BlockBytes:
+        """The module of a block, for shipping: of a Python block what is built from it; the same file gives the same bytes.
+
+        Raises:
+            CuttlefishError: there is no such block, or it cannot be built; the message says why.
+        """
+        found = block if isinstance(block, PythonSource) else await self._find(block)
+        return await self._resources.build(found, self._limits)
+
+    async def inspect(self, block: str | Path | BlockBytes | PythonSource) -> BlockFacts:
         """Load a block as a job would, without running it beyond its signature.
 
         Raises:
             CuttlefishError: the block would be refused; the message says why.
         """
-        if not isinstance(block, BlockBytes):
-            block = await trio.to_thread.run_sync(find_block, str(block), Path(), self._limits)
-        return BlockFacts(*await self._resources.load_block(block, self._limits))
+        found = block if isinstance(block, BlockBytes | PythonSource) else await self._find(block)
+        return BlockFacts(*await self._resources.load_block(found, self._limits))
+
+    async def _find(self, block: str | Path) -> BlockBytes | PythonSource:
+        return await trio.to_thread.run_sync(find_block, str(block), Path(), self._limits)
 
     async def check(self, pipeline: str | Path | Pipeline, *, base_dir: str | Path | None = None) -> Graph:
         """Load a pipeline and its blocks, and check everything that can be checked before it runs.
@@ -224,9 +236,9 @@ def run(what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelop
     return trio.run(once)
 
 
-async def _load(what: Runnable, folder: Path) -> BlockBytes | Path | LoadedPipeline:
+async def _load(what: Runnable, folder: Path) -> BlockBytes | PythonSource | Path | LoadedPipeline:
     """Read a pipeline's file; leave a block to whoever runs it."""
-    if isinstance(what, BlockBytes):
+    if isinstance(what, BlockBytes | PythonSource):
         return what
     if isinstance(what, Pipeline):
         return LoadedPipeline(what, await trio.to_thread.run_sync(folder.absolute))

@@ -8,24 +8,20 @@ interrupt of the guest, so the thread always comes back and is always waited for
 
 import base64
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import trio
 
-from cuttlefish.background import background_tasks
-from cuttlefish.engine.guest import Guest
+from cuttlefish.engine.guest_thread import GuestThread, open_guest
 from cuttlefish.engine.module import CompiledModule
 from cuttlefish.errors import (
     BadCommand,
     BlockFailed,
     CuttlefishError,
-    JobCancelled,
     ModelLoadFailed,
     SchemaMismatch,
-    TimedOut,
     Unsupported,
 )
 from cuttlefish.inference.backend import Backend, Embedder, ImageInput, Prompt, TokenMeter
@@ -69,12 +65,10 @@ from cuttlefish_abi import (
     encode_event,
 )
 
-__all__ = ["BlockRun", "GetBackend", "GetEmbedder", "GuestThread", "Watcher", "open_guest", "run_block"]
+__all__ = ["BlockRun", "GetBackend", "GetEmbedder", "Watcher", "run_block"]
 
 TURN_S = 0.05
 """A guest with nothing but immediate commands gives its thread back this often."""
-
-T = TypeVar("T")
 
 
 class Watcher(Protocol):
@@ -85,6 +79,9 @@ class Watcher(Protocol):
 
     def token(self, piece: str) -> None:
         """The model's reply went on by these characters."""
+
+    def log(self, block: str, text: str) -> None:
+        """The block of this name printed some text."""
 
 
 class GetEmbedder(Protocol):
@@ -145,54 +142,6 @@ async def run_block(run: BlockRun, value: object, value_json: bytes) -> object:
         return await _Loop(run, guest_thread).run(value, value_json)
 
 
-@dataclass(frozen=True, slots=True)
-class GuestThread:
-    """A guest, and the way to step it: `await guest_thread(guest_thread.guest.start)`."""
-
-    guest: Guest
-    limiter: trio.CapacityLimiter
-
-    async def __call__(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run on a worker thread what steps the guest, and always wait for it: the watcher sees to it that it comes back."""
-        try:
-            with trio.CancelScope(shield=True):
-                result = await trio.to_thread.run_sync(function, *arguments, limiter=self.limiter)
-        finally:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        return result
-
-
-@asynccontextmanager
-async def open_guest(module: CompiledModule, limits: Limits, threads: trio.CapacityLimiter) -> AsyncIterator[GuestThread]:
-    """A guest that is not started yet, watched for as long as the block lasts: stopped on cancellation, or when one call takes
-    longer than `guest.step_time`.
-    """
-    guest = Guest(module, limits)
-    async with background_tasks() as nursery:
-        nursery.start_soon(_watch, guest, limits.guest_step_time_s)
-        try:
-            yield GuestThread(guest, threads)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(guest.close, limiter=threads)
-
-
-async def _watch(guest: Guest, step_time_s: float) -> None:
-    """Interrupt the guest when one call takes longer than `step_time_s`, and when this task is cancelled."""
-    try:
-        while True:
-            since = guest.running_since
-            left = step_time_s if since is None else since + step_time_s - time.monotonic()
-            if left <= 0:
-                guest.interrupt(
-                    TimedOut(f'"{guest.name}" computed for longer than one step may (guest.step_time is {step_time_s:g} seconds)')
-                )
-                left = step_time_s
-            await trio.sleep(left)
-    finally:
-        guest.interrupt(JobCancelled("the job was cancelled"))
-
-
 Work = Infer | Embed | PageText | PageTextOpt | DocumentText | PageImage | ImageOp | UnreadDocument
 """What Trio's thread waits for on a block's behalf."""
 
@@ -243,12 +192,23 @@ class _Loop:
         turn_ends = time.monotonic() + TURN_S
         while True:
             payload = step(data)
+            self._pass_log_on()
             answer = self._answer_at_once(self._decode(payload), len(payload))
             if not isinstance(answer, bytes):
                 return answer
             step, data = self._guest.step, answer
             if time.monotonic() > turn_ends:
                 return data
+
+    def _pass_log_on(self) -> None:
+        """What the block printed goes to whoever watches. Nothing else depends on it."""
+        if text := self._guest.take_log():
+            self._run.watcher.log(self._guest.name, text)
+
+    def _on_token(self, piece: bytes) -> bool:
+        is_enough = self._guest.on_token(piece)
+        self._pass_log_on()
+        return is_enough
 
     def _decode(self, payload: bytes) -> Command:
         self._commands += 1
@@ -344,7 +304,7 @@ class _Loop:
 
         async def sink(piece: str) -> TokenAction:
             run.watcher.token(piece)
-            if guest.hears_tokens and await self._in_thread(guest.on_token, piece.encode()):
+            if guest.hears_tokens and await self._in_thread(self._on_token, piece.encode()):
                 return TokenAction.STOP
             return TokenAction.CONTINUE
 

@@ -94,7 +94,7 @@ WRONG_USE = {
     "absent pipeline": (["run", "absent.toml", "--input", "a=b"], 'cuttlefish: there is no pipeline "absent.toml"'),
     "a name near a built-in": (
         ["run", "sumarize", "--input", "a=b"],
-        'cuttlefish: there is no block "sumarize"; did you mean "summarize"? A file is written with its folder or its .wasm',
+        'cuttlefish: there is no block "sumarize"; did you mean "summarize"? A file is written with its folder, .wasm or .py',
     ),
     "drawing a block's job": (
         ["run", "summarize", "--input", "a=b", "--graph"],
@@ -277,7 +277,7 @@ def test_check_tells_every_problem_of_every_file_by_its_line(pipeline: Path) -> 
     assert wrong.splitlines() == [
         'flows/wrong.toml:2: read grants "absent", which does not exist',
         'flows/wrong.toml:5: node "a": there is no block "word-cuont"; did you mean "word-count"? '
-        "A file is written with its folder or its .wasm (not_found)",
+        "A file is written with its folder, .wasm or .py (not_found)",
     ]
     assert well + "\n" == CHECKED
     assert others == [

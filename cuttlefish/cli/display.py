@@ -3,7 +3,7 @@
 import json
 from typing import TextIO
 
-from cuttlefish.jobs.updates import Dropped, Finished, Progress, TokenPiece, Update
+from cuttlefish.jobs.updates import Dropped, Finished, LogLine, Progress, TokenPiece, Update
 
 __all__ = ["Display"]
 
@@ -29,6 +29,9 @@ class Display:
             case Progress(value):
                 self._start_line()
                 self._out.write(f"· {_sentence(value)}\n")
+            case LogLine(block, text):
+                self._start_line()
+                self._out.write(f"{_harmless(block)}: {_harmless(text)}\n")
             case Dropped(count):
                 self._start_line()
                 self._out.write(f"· {count} updates were dropped: this terminal is slower than the job\n")

@@ -152,7 +152,7 @@ def _usable_folder(wanted: Path) -> tuple[Path, bool]:
 def _prune(folder: Path, most_bytes: int) -> None:
     kept = 0
     found = []
-    for path in folder.glob(f"*{_SUFFIX}"):
+    for path in (*folder.glob(f"*{_SUFFIX}"), *folder.glob("*.wasm")):  # the latter are built Python blocks
         with contextlib.suppress(OSError):  # another host prunes too
             found.append((path.stat().st_mtime, path.stat().st_size, path))
     for _, size, path in sorted(found, reverse=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 import trio
 
 from cuttlefish.engine.module import BlockBytes, CompiledModule
+from cuttlefish.engine.python_block import PythonSource
 from cuttlefish.errors import CapabilityDenied, SchemaMismatch, TimedOut
 from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
@@ -33,8 +34,8 @@ __all__ = ["Costs", "Request", "check_pipeline", "execute"]
 class Request:
     """What a job was asked to do."""
 
-    what: BlockBytes | Path | LoadedPipeline
-    """A block's bytes or file, or a pipeline."""
+    what: BlockBytes | PythonSource | Path | LoadedPipeline
+    """A block's bytes, source or file, or a pipeline."""
     value: object
     model: str | None
     """The model for what names none itself."""
@@ -139,12 +140,12 @@ class _Execution:
         return found
 
 
-async def _run_one(execution: _Execution, block: BlockBytes | Path, value: object, value_json: bytes) -> object:
+async def _run_one(execution: _Execution, block: BlockBytes | PythonSource | Path, value: object, value_json: bytes) -> object:
     """Run a block by itself."""
     request, limits = execution.request, execution.request.limits
     if isinstance(block, Path):
         block = await trio.to_thread.run_sync(find_block, str(block), Path(), limits)
-    module = await execution.resources.compiler.compile(block, limits)
+    module = await execution.resources.compile(block, limits)
     capabilities = await trio.to_thread.run_sync(_grant, request.read, request.base_dir)
     with capabilities, HandleTable(capabilities, limits) as handles:
         run = execution.block_run(module, handles, request.model, execution.costs.meters)
