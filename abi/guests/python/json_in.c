@@ -8,7 +8,6 @@
 #include "guest.h"
 
 #define MOST_LEVELS 200  // a host sends no deeper JSON
-#define SHORT_TEXT 32    // bytes; longer texts are not looked up among the interned ones
 
 typedef struct {
     unsigned char *begin, *at, *end;
@@ -152,7 +151,7 @@ static mp_obj_t read_object(reader_t *in) {
         }
         size_t len;
         char *text = read_text(in, &len);
-        mp_obj_t key = mp_obj_new_str(text, len);
+        mp_obj_t key = mp_obj_new_str(text, len);  // interned, if it is a name that the block uses: found by its address then
         if (!take(in, ':')) {
             refuse(in);
         }
@@ -208,7 +207,7 @@ static mp_obj_t read_value(reader_t *in) {
         case '"': {
             size_t len;
             char *text = read_text(in, &len);
-            value = len < SHORT_TEXT ? mp_obj_new_str(text, len) : mp_obj_new_str_copy(&mp_type_str, (byte *)text, len);
+            value = mp_obj_new_str_copy(&mp_type_str, (byte *)text, len);
             break;
         }
         case '{': value = read_object(in); break;

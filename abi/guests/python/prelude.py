@@ -87,12 +87,16 @@ def open(path):
 
 def slice(handle, offset, len=65536):
     """Read at most `len` bytes of a text from byte `offset`, as whole characters. The answer is a `Sliced`."""
-    return Command({"cmd": "slice", "handle": _handle(handle), "offset": _whole(offset, "offset"), "len": _whole(len, "len")})
+    return Command(
+        {"cmd": "slice", "handle": _handle(handle), "offset": _whole(offset, "offset", _U64), "len": _whole(len, "len", _U64)}
+    )
 
 
 def slice_bytes(handle, offset, len=65536):
     """Read at most `len` raw bytes of any file. The answer is a `SlicedBytes`."""
-    return Command({"cmd": "slice_bytes", "handle": _handle(handle), "offset": _whole(offset, "offset"), "len": _whole(len, "len")})
+    return Command(
+        {"cmd": "slice_bytes", "handle": _handle(handle), "offset": _whole(offset, "offset", _U64), "len": _whole(len, "len", _U64)}
+    )
 
 
 def page_text(handle, page):
@@ -169,16 +173,20 @@ def fail(code, message=""):
     raise Fail(_text(code, "code"), _text(message, "message"))
 
 
+_U32 = 4294967295
+_U64 = 18446744073709551615
+
+
 def _text(value, name):
     if isinstance(value, str):
         return value
     raise TypeError("%s must be text, found %r" % (name, value))
 
 
-def _whole(value, name):
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+def _whole(value, name, most=_U32):
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
-    raise TypeError("%s must be a whole number from 0, found %r" % (name, value))
+    raise TypeError("%s must be a whole number from 0 to %d, found %r" % (name, most, value))
 
 
 def _handle(value):
@@ -186,54 +194,115 @@ def _handle(value):
     return _whole(getattr(value, "handle", value), "handle")
 
 
+_ANSWERS = {
+    "open": "opened",
+    "slice": "sliced",
+    "slice_bytes": "sliced_bytes",
+    "page_text": "page_texted",
+    "page_text_opt": "page_text_attempted",
+    "document_text": "page_texted",
+    "page_image": "page_imaged",
+    "image_op": "page_imaged",
+    "infer": "infer_done",
+    "embed": "embedded",
+    "emit": "emitted",
+}
 _EVENTS = {
-    "opened": Opened,
-    "sliced": Sliced,
-    "sliced_bytes": SlicedBytes,
-    "page_texted": PageTexted,
-    "page_text_attempted": PageTextAttempted,
-    "page_imaged": PageImaged,
-    "infer_done": InferDone,
-    "embedded": Embedded,
-    "emitted": Emitted,
+    # Each event's fields: the class of its value, and whether an older host may leave it out.
+    "opened": (Opened, (("handle", int, False), ("len", int, False))),
+    "sliced": (Sliced, (("text", str, False), ("next_offset", int, False))),
+    "sliced_bytes": (SlicedBytes, (("bytes_base64", str, False), ("next_offset", int, False))),
+    "page_texted": (PageTexted, (("text", str, False), ("images", int, True), ("coverage", float, True))),
+    "page_text_attempted": (PageTextAttempted, (("text", str, True), ("error", str, True))),
+    "page_imaged": (PageImaged, (("handle", int, False), ("len", int, False))),
+    "infer_done": (InferDone, (("text", str, False), ("tokens_out", int, False), ("finish_reason", str, True))),
+    "embedded": (Embedded, (("vectors", list, False),)),
+    "emitted": (Emitted, ()),
 }
-_LEFT_OUT = {
-    "infer_done": ("finish_reason",),
-    "page_texted": ("images", "coverage"),
-    "opened": ("format", "pages", "has_text_layer"),
-    "page_imaged": ("kind", "format"),
-}
-"""What an event may lack, and a block may ask for all the same."""
-
-
-def _event(fields):
-    """The event that a host's message (a dict of its JSON) stands for."""
-    name = fields.pop("event")
-    event = _EVENTS.get(name, Event)()
-    for field in _LEFT_OUT.get(name, ()):
-        setattr(event, field, None)
-    if name == "opened" and "kind" not in fields:
-        fields["kind"] = {"kind": "text"}
-    kind = fields.get("kind")
-    if isinstance(kind, dict):  # its parts become fields of the event, its name the kind
-        fields.update(kind)
-    encoded = fields.pop("bytes_base64", None)
-    if encoded is not None:
-        from binascii import a2b_base64
-
-        event.bytes = a2b_base64(encoded)
-    for field in fields:
-        setattr(event, field, fields[field])
-    return event
+_KINDS = {"text": (), "binary": (), "image": ("format",), "document": ("pages", "has_text_layer")}
+_asked = [None]
+"""The event that answers the command which was yielded last; None where that is not known."""
 
 
 def _command(value):
     """The message that a yielded value stands for: of a Command, or written as a dict by hand."""
     if isinstance(value, Command):
-        return value.fields
-    if isinstance(value, dict) and isinstance(value.get("cmd"), str):
-        return value
-    raise TypeError("yield takes a command, such as open(path) or emit(progress), found %r" % (value,))
+        fields = value.fields
+    elif isinstance(value, dict) and isinstance(value.get("cmd"), str):
+        fields = value
+    else:
+        raise TypeError("yield takes a command, such as open(path) or emit(progress), found %r" % (value,))
+    _asked[0] = _ANSWERS.get(fields["cmd"])
+    return fields
+
+
+def _event(fields):
+    """The event that a host's message (a dict of its JSON) stands for. A message that breaks the contract ends the block."""
+    name = fields.get("event") if isinstance(fields, dict) else None
+    if name not in _EVENTS:
+        if _asked[0] is None and isinstance(name, str):  # of a command that is newer than this file
+            event = Event()
+            event.__dict__.update(fields)
+            return event
+        _bad_event("it is no event")
+    if _asked[0] is not None and _asked[0] != name:
+        _bad_event("%s does not answer the command" % name)
+    make, known = _EVENTS[name]
+    event = make()
+    for field, kind, is_optional in known:
+        value = fields.get(field)
+        if not _fits(value, kind) and not (is_optional and value is None):
+            _bad_event("%s.%s is missing or has another type" % (name, field))
+        setattr(event, field, value)
+    if name == "sliced_bytes":
+        event.bytes = _decoded(event.bytes_base64)
+        del event.bytes_base64
+    elif name == "opened":
+        event.format = event.pages = event.has_text_layer = None
+        _add_kind(event, fields.get("kind", {"kind": "text"}))
+    elif name == "page_imaged":
+        event.kind = event.format = None
+        if "kind" in fields:
+            _add_kind(event, fields["kind"])
+    return event
+
+
+def _fits(value, kind):
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is int:
+        return isinstance(value, int) and 0 <= value <= _U64
+    return isinstance(value, kind) or (kind is float and isinstance(value, int))
+
+
+def _add_kind(event, kind):
+    """The parts of a kind become fields of the event, its name the kind. One that is not known is binary, says the contract."""
+    name = kind.get("kind") if isinstance(kind, dict) else None
+    if not isinstance(name, str):
+        _bad_event("its kind is none")
+    event.kind = name if name in _KINDS else "binary"
+    for part in _KINDS.get(name, ()):
+        value = kind.get(part)
+        if not _fits(value, {"format": str, "pages": int, "has_text_layer": bool}[part]):
+            _bad_event("its kind lacks %s" % part)
+        setattr(event, part, value)
+
+
+def _decoded(base64):
+    from binascii import a2b_base64
+
+    try:
+        return a2b_base64(base64)
+    except ValueError:
+        _bad_event("its base64 is none")
+
+
+def _bad_event(why):
+    raise Fail("bad_event", "the host's event cannot be read: %s" % why)
+
+
+def _bad_input(why):
+    raise Fail("bad_input", "the input cannot be read: %s" % why)
 
 
 def _signature(text):

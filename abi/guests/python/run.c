@@ -75,6 +75,21 @@ static mp_obj_t call_prelude(qstr name, mp_obj_t argument) {
     return mp_call_function_1(find_name(MP_STATE_VM(block_prelude), name), argument);
 }
 
+// A message of the host's. What is no JSON ends the block by the prelude's function `on_failure`.
+static mp_obj_t read_message(char *text, size_t len, qstr on_failure) {
+    nlr_buf_t nlr;
+    if (nlr_push(&nlr) == 0) {
+        mp_obj_t value = json_read(text, len);
+        nlr_pop();
+        return value;
+    }
+    mp_obj_t problem = MP_OBJ_FROM_PTR(nlr.ret_val);
+    if (mp_obj_exception_match(problem, MP_OBJ_FROM_PTR(&mp_type_ValueError))) {
+        call_prelude(on_failure, mp_obj_exception_get_value(problem));
+    }
+    nlr_raise(problem);
+}
+
 // ---- loading
 
 // Before anything else: the interpreter and the prelude, whose public names every block starts with.
@@ -181,7 +196,7 @@ static void resume(mp_obj_t event) {
 static void init(char *text, size_t len) {
     failed_in_token = false;
     MP_STATE_VM(block_run) = mp_const_none;
-    mp_obj_t run = mp_call_function_1(find_global(MP_QSTR_run), json_read(text, len));
+    mp_obj_t run = mp_call_function_1(find_global(MP_QSTR_run), read_message(text, len, MP_QSTR__bad_input));
     if (!mp_obj_is_type(run, &mp_type_gen_instance)) {
         write_done(run);  // a plain function: it has nothing to ask
         return;
@@ -191,7 +206,7 @@ static void init(char *text, size_t len) {
 }
 
 static void step(char *text, size_t len) {
-    resume(call_prelude(MP_QSTR__event, json_read(text, len)));
+    resume(call_prelude(MP_QSTR__event, read_message(text, len, MP_QSTR__bad_event)));
 }
 
 static void signature(char *text, size_t len) {
