@@ -221,7 +221,7 @@ _EVENTS = {
 }
 _KINDS = {"text": (), "binary": (), "image": ("format",), "document": ("pages", "has_text_layer")}
 _asked = [None]
-"""The event that answers the command which was yielded last; None where that is not known."""
+"""The name of the command that was yielded last."""
 
 
 def _command(value):
@@ -232,27 +232,29 @@ def _command(value):
         fields = value
     else:
         raise TypeError("yield takes a command, such as open(path) or emit(progress), found %r" % (value,))
-    _asked[0] = _ANSWERS.get(fields["cmd"])
+    _asked[0] = fields["cmd"]
     return fields
 
 
 def _event(fields):
     """The event that a host's message (a dict of its JSON) stands for. A message that breaks the contract ends the block."""
     name = fields.get("event") if isinstance(fields, dict) else None
+    wanted = _ANSWERS.get(_asked[0])
+    if wanted is None and isinstance(name, str):  # to a command that is newer than this file
+        event = Event()
+        for field in fields:
+            setattr(event, field, fields[field])
+        return event
     if name not in _EVENTS:
-        if _asked[0] is None and isinstance(name, str):  # of a command that is newer than this file
-            event = Event()
-            event.__dict__.update(fields)
-            return event
-        _bad_event("it is no event")
-    if _asked[0] is not None and _asked[0] != name:
-        _bad_event("%s does not answer the command" % name)
+        _bad_event()
+    if name != wanted:
+        raise Fail("bad_event", 'the host answered "%s" with "%s"' % (_asked[0], name))
     make, known = _EVENTS[name]
     event = make()
     for field, kind, is_optional in known:
         value = fields.get(field)
         if not _fits(value, kind) and not (is_optional and value is None):
-            _bad_event("%s.%s is missing or has another type" % (name, field))
+            _bad_event()
         setattr(event, field, value)
     if name == "sliced_bytes":
         event.bytes = _decoded(event.bytes_base64)
@@ -279,12 +281,12 @@ def _add_kind(event, kind):
     """The parts of a kind become fields of the event, its name the kind. One that is not known is binary, says the contract."""
     name = kind.get("kind") if isinstance(kind, dict) else None
     if not isinstance(name, str):
-        _bad_event("its kind is none")
+        _bad_event()
     event.kind = name if name in _KINDS else "binary"
     for part in _KINDS.get(name, ()):
         value = kind.get(part)
         if not _fits(value, {"format": str, "pages": int, "has_text_layer": bool}[part]):
-            _bad_event("its kind lacks %s" % part)
+            _bad_event()
         setattr(event, part, value)
 
 
@@ -294,15 +296,15 @@ def _decoded(base64):
     try:
         return a2b_base64(base64)
     except ValueError:
-        _bad_event("its base64 is none")
+        _bad_event()
 
 
-def _bad_event(why):
-    raise Fail("bad_event", "the host's event cannot be read: %s" % why)
+def _bad_event(_=None):
+    raise Fail("bad_event", 'the host answered "%s" with an event that this block cannot read' % _asked[0])
 
 
-def _bad_input(why):
-    raise Fail("bad_input", "the input cannot be read: %s" % why)
+def _bad_input(problem):
+    raise Fail("bad_input", "the input cannot be read: %s" % problem)
 
 
 def _signature(text):

@@ -2,25 +2,37 @@
 
 SIGNATURE = "{path: text} -> {path: text, lines: number, words: number, chars: number}"
 
-WINDOWS_PER_REPORT = 64
+WINDOWS_BETWEEN_REPORTS = 64
+ADVICE = {
+    "image": ("an image", 'Describe it with the block "summarize" instead.'),
+    "document": ("a document", 'Extract its text into a file first, or use the block "summarize".'),
+    "binary": ("binary", "Convert it to text in UTF-8 first."),
+}
 
 
 def run(input):
-    file = yield open(input["path"])
+    if not isinstance(input, dict) or not isinstance(input.get("path"), str):
+        fail("bad_input", "the input is not {path: text}")  # a host has checked that already
+    path = input["path"]
+    file = yield open(path)
     if file.kind != "text":
-        fail("unsupported_kind", "%s is no text but %s" % (input["path"], file.kind))
+        fail("unsupported_kind", '"%s" is %s, and word-count reads only text. %s' % ((path,) + ADVICE[file.kind]))
     lines = words = chars = offset = windows = 0
-    in_word = False  # whether the last character of the window before belongs to a word
+    in_word = False  # a word may go on in the next window
     while offset < file.len:
-        window = yield slice(file, offset)
-        text, offset = window.text, window.next_offset
+        window = yield slice(file.handle, offset)
+        text = window.text
+        if not offset < window.next_offset <= file.len:
+            where = "byte %d of %d with next_offset %d" % (offset, file.len, window.next_offset)
+            fail("bad_event", "the host answered a request at %s, which leads nowhere" % where)
+        offset = window.next_offset
         lines += text.count("\n")
         words += len(text.split())
         chars += len(text)
         if in_word and not text[0].isspace():
-            words -= 1  # a word that the window's edge cut in two
+            words -= 1
         in_word = not text[-1].isspace()
         windows += 1
-        if windows % WINDOWS_PER_REPORT == 0:
+        if windows % WINDOWS_BETWEEN_REPORTS == 0:
             yield emit({"stage": "reading", "done": offset, "of": file.len})
-    return {"path": input["path"], "lines": lines, "words": words, "chars": chars}
+    return {"path": path, "lines": lines, "words": words, "chars": chars}
