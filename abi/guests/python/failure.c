@@ -53,7 +53,7 @@ static void write_command(buffer_t *out, const char *code, size_t code_len, cons
     buffer_add(out, "}", 1);
 }
 
-static qstr prelude_name(void) {
+static qstr prelude_file(void) {
     return qstr_from_str("prelude.py");
 }
 
@@ -63,7 +63,7 @@ static void print_frames(const mp_print_t *print, mp_obj_t exception) {
     mp_obj_exception_get_traceback(exception, &len, &frames);
     size_t count = 0;
     for (size_t i = 0; i < len; i += FIELDS_OF_FRAME) {
-        count += frames[i] != prelude_name();
+        count += frames[i] != prelude_file();
     }
     if (count > 0) {
         mp_print_str(print, "Traceback (most recent call last):\n");
@@ -71,7 +71,7 @@ static void print_frames(const mp_print_t *print, mp_obj_t exception) {
     size_t shown = 0;
     for (size_t i = len; i > 0; i -= FIELDS_OF_FRAME) {
         size_t *frame = &frames[i - FIELDS_OF_FRAME];
-        if (frame[0] == prelude_name()) {
+        if (frame[0] == prelude_file()) {
             continue;
         }
         if (count > FIRST_FRAMES + LAST_FRAMES && shown == FIRST_FRAMES) {
@@ -102,8 +102,7 @@ static void print_exception(const mp_print_t *print, mp_obj_t exception) {
 
 // A block's own `fail(code, message)`: true when it was that.
 static bool write_own_failure(buffer_t *out, mp_obj_t exception) {
-    mp_obj_t own = mp_load_name(MP_QSTR_Fail);
-    if (!mp_obj_is_type(own, &mp_type_type) || !is_a(exception, MP_OBJ_TO_PTR(own))) {
+    if (!is_a(exception, MP_OBJ_TO_PTR(prelude_name(MP_QSTR_Fail)))) {
         return false;
     }
     size_t code_len, message_len;

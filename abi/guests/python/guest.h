@@ -36,6 +36,10 @@ void json_write_text(buffer_t *out, const char *text, size_t len);          // w
 void heap_init(void);
 void heap_collect_if_due(void);                                             // only where no C frame holds a Python object
 
+// ---- run.c
+
+mp_obj_t prelude_name(qstr name);                                           // of the prelude, whatever the author redefines
+
 // ---- failure.c
 
 extern const char failure_internal[];

@@ -15,6 +15,7 @@
 #define GC_THRESHOLD (512 * 1024)  // bytes allocated between two collections; the stress build sets 1024
 #endif
 #define FIRST_HEAP (256 * 1024)
+#define STRESS_THRESHOLD (64 * 1024)  // below it the threshold is meant as it is
 
 bool cf_gc_pending;
 
@@ -29,10 +30,16 @@ void gc_collect(void) {
     cf_gc_pending = true;
 }
 
+// The next collection comes when half as much again was allocated as is in use, so that a large heap is not gone through all the time.
 void cf_gc_now(void) {
     cf_gc_pending = false;
     gc_collect_start();
     gc_collect_end();
+    if (GC_THRESHOLD >= STRESS_THRESHOLD) {
+        gc_info_t info;
+        gc_info(&info);
+        MP_STATE_MEM(gc_alloc_threshold) = MAX(GC_THRESHOLD, info.used / 2) / MICROPY_BYTES_PER_GC_BLOCK;
+    }
 }
 
 void heap_collect_if_due(void) {

@@ -116,7 +116,11 @@ static void write_dict(buffer_t *out, mp_obj_t dict, const json_style_t *style, 
 static void write_list(buffer_t *out, mp_obj_t list, const json_style_t *style, int level) {
     size_t len;
     mp_obj_t *items;
-    mp_obj_get_array(list, &len, &items);
+    if (mp_obj_is_type(list, &mp_type_list)) {
+        mp_obj_list_get(list, &len, &items);
+    } else {
+        mp_obj_tuple_get(list, &len, &items);
+    }
     add(out, "[");
     for (size_t i = 0; i < len; i++) {
         if (i > 0) {

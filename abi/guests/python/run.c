@@ -71,8 +71,12 @@ static mp_obj_t find_global(qstr name) {
     return find_name(MP_OBJ_FROM_PTR(mp_globals_get()), name);
 }
 
+mp_obj_t prelude_name(qstr name) {
+    return find_name(MP_STATE_VM(block_prelude), name);
+}
+
 static mp_obj_t call_prelude(qstr name, mp_obj_t argument) {
-    return mp_call_function_1(find_name(MP_STATE_VM(block_prelude), name), argument);
+    return mp_call_function_1(prelude_name(name), argument);
 }
 
 // A message of the host's. What is no JSON ends the block by the prelude's function `on_failure`.
