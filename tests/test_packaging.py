@@ -1,11 +1,14 @@
 """The built wheel, installed by itself into a clean environment, far from this checkout."""
 
+import hashlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -43,7 +46,42 @@ def test_every_block_that_ships_is_in_the_wheel_as_it_is_here(wheel: Path) -> No
     blocks = {f"cuttlefish/builtin/{path.name}": path.read_bytes() for path in ROOT.glob("blocks/*/*.wasm")}
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name: archive.read(name) for name in archive.namelist() if name.endswith(".wasm")}
+        interpreter = shipped.pop("cuttlefish/interpreters/python.wasm")
+        licence = archive.read("cuttlefish/interpreters/LICENSE.micropython.txt")
     assert shipped == blocks
+    assert hashlib.sha256(interpreter).hexdigest() in (ROOT / "abi/guests/python/python.wasm.sha256").read_text()
+    assert b"The MIT License" in licence
+
+
+def test_a_wheel_without_the_interpreter_of_python_blocks_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interface:  # of hatchling, which is only in the environments that `build` makes
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
+
+        def __init__(self, root: str) -> None:
+            self.root = root
+
+    interface = ModuleType("interface")
+    interface.BuildHookInterface = Interface  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ShipBlocks"](str(tmp_path))
+    with pytest.raises(FileNotFoundError) as caught:
+        hook.initialize("standard", {"force_include": {}})
+    assert str(caught.value) == "build/python-guest/python.wasm is missing: run scripts/build-python-guest before making a wheel"
+    hook.initialize("editable", {})
+
+
+def test_a_python_block_runs_from_the_installed_wheel(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text("def run(input):\n    print('at it')\n    return input * 2\n")
+    done = subprocess.run(
+        [environment / "bin" / "cuttlefish", "run", "twice.py", "--input", "21"],
+        capture_output=True,
+        cwd=tmp_path,
+        env=CLEAN,
+        timeout=300,
+    )
+    assert done.stderr == b"twice.py: at it\n"
+    assert json.loads(done.stdout)["result"] == 42
 
 
 def test_a_built_in_block_runs_by_its_name_from_the_installed_wheel(environment: Path, tmp_path: Path) -> None:

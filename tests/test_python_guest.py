@@ -380,6 +380,62 @@ def test_random_numbers_are_the_same_in_every_run() -> None:
     assert result_of(source) == result_of(source)
 
 
+# The page for authors
+
+PAGE_TEXT = (ROOT / "docs" / "python-blocks.md").read_text(encoding="utf-8")
+
+
+def test_the_block_of_the_page_does_what_the_page_says() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE_TEXT, re.DOTALL)
+    with PythonGuest(block) as guest:
+        assert converse(guest, b"one two three", 65_536) == {"cmd": "done", "result": {"path": "a", "words": 3}}
+
+
+def test_the_modules_that_the_page_lists_are_there_and_the_others_are_not() -> None:
+    table, _, rest = PAGE_TEXT.partition("## What of Python there is\n")[2].partition("## What of Python there is not")
+    there = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    missing = re.findall(r"`(\w+)`", rest.partition("- **Modules:**")[2].partition(", and")[0])
+    assert len(there) > 20
+    assert len(missing) > 10
+    found = result_of(f"""
+def run(input):
+    found = []
+    for name in {there + missing!r}:
+        try:
+            __import__(name)
+            found.append(name)
+        except ImportError:
+            pass
+    return found
+""")
+    assert found == there
+
+
+@pytest.mark.parametrize(
+    ("code", "works"),
+    [
+        ("[*[1], *[2]]", False),
+        ("{**{'a': 1}}", False),
+        ("'abc'[::-1]", False),
+        ("''.join(reversed('abc')) == 'cba'", True),
+        ("'x'.zfill(3)", False),
+        ("f'{3:>8}' == '       3'", True),
+        ("'\xc9'.lower() == '\xc9'", True),
+        ("int('ff', base=16)", False),
+        ("re.match('a{2}', 'aa')", False),
+        ("math.gcd(4, 6)", False),
+        ("repr('\xe9') == \"'\\\\xe9'\"", True),
+        ("io.StringIO('a').read() == 'a'", True),
+        ("deque([1], 2)[0] == 1", True),
+    ],
+)
+def test_what_the_page_says_is_missing_is_missing(code: str, works: bool) -> None:
+    source = f"import re, math, io\nfrom collections import deque\ndef run(input):\n    return bool({code})\n"
+    with PythonGuest(source) as guest:
+        command = guest.loaded if "cmd" in guest.loaded else guest.init()
+    assert (command.get("result") is True) is works, command
+
+
 # Memory
 
 

@@ -35,7 +35,8 @@ models:
   tesseract:LANG                          no language model: the text that stands in the images; the prompt is ignored
   stub:REPLY                              answers REPLY to every prompt, for trying things out
 
-The Envelope is written to standard output as JSON; progress and the model's words to standard error when that is a terminal.
+The Envelope is written to standard output as JSON; progress and the model's words to standard error when that is a terminal,
+and what a Python block prints to standard error in any case but --progress never.
 Paths in the input start at the current folder. Ctrl-C cancels the job and still writes the Envelope. Exit codes: 0 completed,
 1 failed, 2 wrong use, 70 a bug, 130 cancelled.
 """
@@ -175,7 +176,7 @@ def _build() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", help="run a block or a pipeline and print its Envelope", epilog=RUN_EPILOG, formatter_class=raw, allow_abbrev=False
     )
-    run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm file, or a block's name")
+    run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm or .py file, or a block's name")
     run.add_argument("--input", nargs="+", required=True, metavar="INPUT", help="the job's input; see below")
     run.add_argument("--model", metavar="PROVIDER:TARGET", help="the model that may be asked, where a node names none itself")
     run.add_argument("--embedding-model", metavar="PROVIDER:TARGET", help="the model that turns texts into vectors")

@@ -36,7 +36,8 @@ def run_command(options: argparse.Namespace) -> int:
     if options.password_env and options.password_env not in os.environ:
         raise UsageError(f"--password-env: the environment variable {options.password_env} is not set")
     start_log()
-    display = Display(sys.stderr) if options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty()) else None
+    watches = options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty())
+    display = None if options.progress == "never" else Display(sys.stderr, only_log=not watches)
     envelope, drawing = trio.run(_run, options, value, limits, display)
     sys.stderr.write(drawing)
     sys.stdout.buffer.write(envelope.model_dump_json(indent=2).encode() + b"\n")
