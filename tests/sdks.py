@@ -1,0 +1,133 @@
+"""The blocks that are written with each SDK, compiled for the tests and kept by what went into them."""
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+import wasmtime
+
+from cuttlefish.authoring.toolchains import LANGUAGES, build
+
+ROOT = Path(__file__).resolve().parent.parent
+GUESTS = ROOT / "abi" / "guests"
+KEPT = ROOT / "build" / "sdks"
+MEMORY_BYTES = 256 << 20
+
+CONFORMANCE = {
+    "zig": GUESTS / "zig" / "conformance" / "conformance.zig",
+    "c": GUESTS / "c" / "conformance" / "conformance.c",
+    "rust": GUESTS / "rust" / "conformance" / "conformance.rs",
+    "assemblyscript": GUESTS / "assemblyscript" / "conformance" / "conformance.ts",
+}
+WORD_COUNT = {
+    "zig": ROOT / "blocks" / "word-count" / "word_count.zig",
+    "c": GUESTS / "c" / "examples" / "word_count.c",
+    "rust": GUESTS / "rust" / "examples" / "word_count.rs",
+    "assemblyscript": GUESTS / "assemblyscript" / "examples" / "word_count.ts",
+}
+
+
+def tested_languages() -> list[str]:
+    """Those whose conformance block is there."""
+    return [name for name, source in CONFORMANCE.items() if source.is_file()]
+
+
+def compiled(name: str, source: Path) -> bytes:
+    """The block's bytes: built with the toolchain that users have, or kept from the last time all that it is made of was the same."""
+    language = LANGUAGES[name]
+    digest = hashlib.sha256()
+    makers = sorted((ROOT / "cuttlefish" / "authoring").glob("*.py"))
+    for file in [source, *language.sdk.values(), *makers, ROOT / "pyproject.toml"]:
+        digest.update(file.read_bytes())
+    kept = KEPT / f"{name}-{source.stem}-{digest.hexdigest()[:16]}.wasm"
+    if not kept.is_file():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        os.environ["CUTTLEFISH_CACHE"] = str(ROOT / "build" / "cache")
+        wasm = trio.run(build, language, source)
+        kept.with_suffix(".new").write_bytes(wasm)
+        kept.with_suffix(".new").replace(kept)
+    return kept.read_bytes()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Held by fixtures and not by a module: wasmtime cannot free what is left when the interpreter ends."""
+
+    engine: wasmtime.Engine
+    module: wasmtime.Module
+    wasm: bytes
+
+
+def load(wasm: bytes) -> Compiled:
+    engine = wasmtime.Engine()
+    return Compiled(engine, wasmtime.Module(engine, wasm), wasm)
+
+
+class Guest:
+    """A block and nothing else: no files, no model, no limit but memory."""
+
+    def __init__(self, block: Compiled) -> None:
+        self.store = wasmtime.Store(block.engine)
+        self.store.set_limits(memory_size=MEMORY_BYTES)
+        self.exports = wasmtime.Instance(self.store, block.module, []).exports(self.store)
+        self.memory = self.exports["memory"]
+        if "_initialize" in self.exports:
+            self.exports["_initialize"](self.store)
+
+    def call(self, name: str, *arguments: int) -> int:
+        return self.exports[name](self.store, *arguments) & 0xFFFFFFFF
+
+    def send(self, name: str, message: bytes) -> int:
+        address = self.call("cf_alloc", len(message))
+        assert address != 0
+        self.memory.write(self.store, message, address)
+        return self.call(name, address, len(message))
+
+    def payload(self, descriptor: int) -> bytes:
+        address, length = struct.unpack("<II", self.memory.read(self.store, descriptor, descriptor + 8))
+        return bytes(self.memory.read(self.store, address, address + length))
+
+    def init(self, message: bytes) -> bytes:
+        return self.payload(self.send("cf_init", message))
+
+    def step(self, message: bytes) -> bytes:
+        return self.payload(self.send("cf_step", message))
+
+    def hear(self, piece: str) -> bool:
+        """Hand over a piece of a reply; whether the block wants to stop. Afterwards the buffer is the host's again."""
+        data = piece.encode()
+        address = self.call("cf_alloc", len(data))
+        self.memory.write(self.store, data, address)
+        verdict = self.call("cf_on_token", address, len(data))
+        self.memory.write(self.store, b"\xff" * len(data), address)
+        return verdict != 0
+
+    def memory_bytes(self) -> int:
+        return self.memory.data_len(self.store)
+
+
+def utf8(value: object) -> bytes:
+    """JSON as the host writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def escaped(value: object) -> bytes:
+    """The same with all that is not ASCII as \\uXXXX, and a solidus as \\/."""
+    return json.dumps(value).replace("/", "\\/").encode()
+
+
+def spread(value: object) -> bytes:
+    """The same with white space wherever it may stand, and all fields in the opposite order."""
+
+    def turned(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: turned(part[key]) for key in reversed(part)}
+        return [turned(item) for item in part] if isinstance(part, list) else part
+
+    text = json.dumps(turned(value), ensure_ascii=False, indent="\r\t", separators=(" \n,", "\t: "))
+    return f"\n {text}\t\r\n ".encode()
