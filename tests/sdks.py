@@ -4,14 +4,21 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import trio
 import wasmtime
 
 from cuttlefish.authoring.toolchains import LANGUAGES, build
+from cuttlefish.engine.compiler import Compiler
+from cuttlefish.engine.guest import Guest as EngineGuest
+from cuttlefish.engine.module import BlockBytes
+from cuttlefish.limits import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "abi" / "guests"
@@ -32,13 +39,13 @@ WORD_COUNT = {
 }
 
 
-def tested_languages() -> list[str]:
+def languages_there() -> list[str]:
     """Those whose conformance block is there."""
     return [name for name, source in CONFORMANCE.items() if source.is_file()]
 
 
 def compiled(name: str, source: Path) -> bytes:
-    """The block's bytes: built with the toolchain that users have, or kept from the last time all that it is made of was the same."""
+    """The block's bytes: built as users build it, or kept from the last time that all it is made of was the same."""
     language = LANGUAGES[name]
     digest = hashlib.sha256()
     makers = sorted((ROOT / "cuttlefish" / "authoring").glob("*.py"))
@@ -109,6 +116,23 @@ class Guest:
 
     def memory_bytes(self) -> int:
         return self.memory.data_len(self.store)
+
+
+class QuickGuest(EngineGuest):
+    """The host's own instance, with its low-level calls: for many steps."""
+
+    def memory_bytes(self) -> int:
+        return len(self._alive().calls.memory())
+
+
+@contextmanager
+def live(wasm: bytes) -> Iterator[QuickGuest]:
+    """A started instance of a block."""
+    with TemporaryDirectory() as folder:
+        module = trio.run(Compiler(Path(folder)).compile, BlockBytes("block.wasm", wasm), Limits())
+        with closing(QuickGuest(module, Limits())) as guest:
+            guest.start()
+            yield guest
 
 
 def utf8(value: object) -> bytes:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from sdks import CONFORMANCE as SOURCES
-from sdks import ROOT, WORD_COUNT, Compiled, Guest, compiled, escaped, load, spread, tested_languages, utf8
+from sdks import ROOT, WORD_COUNT, Compiled, Guest, compiled, escaped, languages_there, live, load, spread, utf8
 
 from cuttlefish import BlockBytes, open_host
 from cuttlefish.authoring.toolchains import LANGUAGES
 from cuttlefish_abi import decode_command, decode_event
 
-LANGUAGE_NAMES = tested_languages()
+LANGUAGE_NAMES = languages_there()
 MOST = 2**64 - 1
 EVERYTHING = "".join(map(chr, range(0x20))) + '"\\/ é日😀\u2028\x7f \ud7ff\ue000\U0010ffff'
 FRACTIONS = [0.1, 1 / 3, -2.5e-9, 0.01234567850708961, 1e300, 5e-324, 123456789.125, 0.0, -1.0, 2.0**53 + 2, 7.038531e-26]
@@ -221,15 +222,14 @@ def test_the_cases_are_what_the_contract_allows() -> None:
         asked.add(decode_command(utf8(request)).cmd)
         if event.get("kind", {}).get("kind") != "audio":
             answered.add(decode_event(utf8(event)).event)
-    schema = (ROOT / "abi" / "schema" / "command.json").read_text(encoding="utf-8")
-    commands = set(json.loads(schema)["$defs"][name]["properties"]["cmd"]["const"] for name in _alternatives(json.loads(schema)))
-    events = json.loads((ROOT / "abi" / "schema" / "event.json").read_text(encoding="utf-8"))
-    assert asked == commands - {"done", "fail"}, "a command of the contract lacks a case"
-    assert answered == {events["$defs"][name]["properties"]["event"]["const"] for name in _alternatives(events)}
+    assert asked == names_in_schema("command", "cmd") - {"done", "fail"}
+    assert answered == names_in_schema("event", "event")
 
 
-def _alternatives(schema: dict[str, Any]) -> list[str]:
-    return [form["$ref"].rpartition("/")[2] for form in schema["oneOf"]]
+def names_in_schema(file: str, tag: str) -> set[str]:
+    schema = json.loads((ROOT / "abi" / "schema" / f"{file}.json").read_text(encoding="utf-8"))
+    forms = [schema["$defs"][form["$ref"].rpartition("/")[2]] for form in schema["oneOf"]]
+    return {form["properties"][tag]["const"] for form in forms}
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -455,22 +455,24 @@ def test_messages_cut_at_every_byte_never_trap(guest: Guest) -> None:
 # Memory and the module
 
 
-def test_memory_stays_flat_over_two_hundred_thousand_steps(guest: Guest) -> None:
-    asked = [EXCHANGES[name] for name in ("infer, with images", "slice", "slice_bytes", "open a document", "emit")]
+@pytest.mark.parametrize("name", LANGUAGE_NAMES)
+def test_memory_stays_flat_over_two_hundred_thousand_steps(name: str) -> None:
+    asked = [EXCHANGES[which] for which in ("infer, with images", "slice", "slice_bytes", "open a document", "emit")]
     dice = random.Random(11)
     events = [escaped(event) for _, event, _ in asked]
-    texts = [utf8({"event": "sliced", "text": EVERYTHING * dice.randrange(1, 200), "next_offset": 1}) for _ in range(50)]
+    texts = [utf8({"event": "sliced", "text": EVERYTHING * dice.randrange(1, 20), "next_offset": 1}) for _ in range(50)]
     rounds = 200_000 // len(asked)
-    talk(guest, [request for request, _, _ in asked], rounds=rounds)
-    for round in range(rounds):
-        for index, event in enumerate(events):
-            if index == 0:
-                guest.hear("piece")
-            descriptor = guest.send("cf_step", texts[round % len(texts)] if index == 1 else event)
-        if round == 200:
-            settled = guest.memory_bytes()
-    assert json.loads(guest.payload(descriptor))["cmd"] == "done"
-    assert guest.memory_bytes() == settled
+    with live(compiled(name, SOURCES[name])) as guest:
+        guest.init(utf8({"requests": [request for request, _, _ in asked], "stop_at": "", "rounds": rounds}))
+        for round in range(rounds):
+            events[1] = texts[round % len(texts)]
+            guest.on_token(b"piece")
+            for event in events:
+                command = guest.step(event)
+            if round == 200:
+                settled = guest.memory_bytes()
+        assert json.loads(command)["cmd"] == "done"
+        assert guest.memory_bytes() == settled
 
 
 @pytest.mark.parametrize("name", LANGUAGE_NAMES)
@@ -485,17 +487,21 @@ def test_the_module_is_what_the_contract_says(blocks: Callable[[str], Compiled],
 
 
 @pytest.mark.parametrize("name", LANGUAGE_NAMES)
-async def test_the_host_accepts_the_blocks_of_every_sdk(
-    blocks: Callable[[str], Compiled], counters: Callable[[str], Compiled], name: str, tmp_path: Path
-) -> None:
-    async with open_host(cache_dir=tmp_path) as host:
-        facts = await host.inspect(BlockBytes("conformance.wasm", blocks(name).wasm))
-        assert facts.signature.describe() == "{requests: [json], rounds: number, stop_at: text} -> json"
-        facts = await host.inspect(BlockBytes("word-count.wasm", counters(name).wasm))
-        assert facts.signature.describe() == "{path: text} -> {chars: number, lines: number, path: text, words: number}"
-        (tmp_path / "a.txt").write_text("one two\nthree é\n", encoding="utf-8")
-        envelope = await host.run(BlockBytes("w.wasm", counters(name).wasm), {"path": "a.txt"}, read=[tmp_path], base_dir=tmp_path)
-        assert envelope.result == {"path": "a.txt", "lines": 2, "words": 4, "chars": 16}
+def test_the_host_accepts_the_blocks_of_every_sdk(name: str, tmp_path: Path) -> None:
+    conformance = BlockBytes("conformance.wasm", compiled(name, SOURCES[name]))
+    word_count = BlockBytes("word-count.wasm", compiled(name, WORD_COUNT[name]))
+    (tmp_path / "a.txt").write_text("one two\nthree é\n", encoding="utf-8")
+
+    async def use() -> None:
+        async with open_host(cache_dir=tmp_path) as host:
+            facts = await host.inspect(conformance)
+            assert facts.signature.describe() == "{requests: [json], rounds: number, stop_at: text} -> json"
+            facts = await host.inspect(word_count)
+            assert facts.signature.describe() == "{path: text} -> {chars: number, lines: number, path: text, words: number}"
+            envelope = await host.run(word_count, {"path": "a.txt"}, read=[tmp_path], base_dir=tmp_path)
+            assert envelope.result == {"path": "a.txt", "lines": 2, "words": 4, "chars": 16}
+
+    trio.run(use)
 
 
 def test_lengths_of_zero_and_large_buffers_are_fine(guest: Guest) -> None:
@@ -539,23 +545,29 @@ def awkward(size: int) -> str:
     return "".join(parts)
 
 
-@pytest.mark.parametrize("write", [utf8, escaped], ids=["utf8", "escaped"])
-def test_word_count_counts_what_python_counts(word_count: Compiled, write: Callable[[object], bytes]) -> None:
-    text = awkward(8 << 20)
+@pytest.fixture(scope="module")
+def awkward_text() -> str:
+    return awkward(8 << 20)
+
+
+@pytest.mark.parametrize(("write", "size"), [(utf8, 8 << 20), (escaped, 1 << 20)], ids=["utf8", "escaped"])
+@pytest.mark.parametrize("name", LANGUAGE_NAMES)
+def test_word_count_counts_what_python_counts(name: str, write: Callable[[object], bytes], size: int, awkward_text: str) -> None:
+    text = awkward_text[:size]
     data = text.encode()
-    guest = Guest(word_count)
-    command = json.loads(guest.init(utf8({"path": "a"})))
-    while command["cmd"] != "done":
-        if command["cmd"] == "open":
-            event: dict[str, Any] = {"event": "opened", "handle": 1, "len": len(data), "kind": {"kind": "text"}}
-        elif command["cmd"] == "slice":
-            end = min(len(data), command["offset"] + command["len"])
-            while end < len(data) and data[end] & 0xC0 == 0x80:
-                end -= 1
-            event = {"event": "sliced", "text": data[command["offset"] : end].decode(), "next_offset": end}
-        else:
-            event = {"event": "emitted"}
-        command = json.loads(guest.step(write(event)))
+    with live(compiled(name, WORD_COUNT[name])) as guest:
+        command = json.loads(guest.init(utf8({"path": "a"})))
+        while command["cmd"] != "done":
+            if command["cmd"] == "open":
+                event: dict[str, Any] = {"event": "opened", "handle": 1, "len": len(data), "kind": {"kind": "text"}}
+            elif command["cmd"] == "slice":
+                end = min(len(data), command["offset"] + command["len"])
+                while end < len(data) and data[end] & 0xC0 == 0x80:
+                    end -= 1
+                event = {"event": "sliced", "text": data[command["offset"] : end].decode(), "next_offset": end}
+            else:
+                event = {"event": "emitted"}
+            command = json.loads(guest.step(write(event)))
     assert command["result"] == {"path": "a", "lines": data.count(b"\n"), "words": len(data.split()), "chars": len(text)}
 
 
