@@ -79,14 +79,13 @@ def find_rust() -> RustTools | None:
         if not cargo.is_file() or not rustc.is_file():
             continue
         asked = subprocess.run(
-            [rustc, "--version", "--print", "target-libdir", "--target", RUST_TARGET],
+            [rustc, "--print", "target-libdir", "--target", RUST_TARGET],
             capture_output=True,
             text=True,
             check=False,
             timeout=QUESTION_S,
         )
-        lines = asked.stdout.splitlines()
-        if asked.returncode != 0 or not lines or not Path(lines[-1]).is_dir():
+        if asked.returncode != 0 or not Path(asked.stdout.strip()).is_dir():
             continue
         command = [str(cargo), "build", "--quiet", "--release", "--lib", "--target", RUST_TARGET]
         environment = {"RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
@@ -94,8 +93,7 @@ def find_rust() -> RustTools | None:
             command += ["--offline", "--config", 'source.crates-io.replace-with="debian"']
             command += ["--config", f'source.debian.directory="{DEBIAN_CRATES}"']
             environment["CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER"] = "wasm-ld"
-        label = "-".join([*cargo.parts[1:-1], *lines[0].split()[1:2]])
-        return RustTools(label, tuple(command), environment)
+        return RustTools("-".join(cargo.parts[1:-1]), tuple(command), environment)
     return None
 
 
