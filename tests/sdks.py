@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import trio
 import wasmtime
 
-from cuttlefish.authoring.toolchains import LANGUAGES, build
+from cuttlefish.authoring.rust import DEBIAN_CARGO
+from cuttlefish.authoring.toolchains import LANGUAGES, Language, build
 from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.guest import Guest as EngineGuest
 from cuttlefish.engine.module import BlockBytes
@@ -54,11 +56,17 @@ def compiled(name: str, source: Path) -> bytes:
     kept = KEPT / f"{name}-{source.stem}-{digest.hexdigest()[:16]}.wasm"
     if not kept.is_file():
         KEPT.mkdir(parents=True, exist_ok=True)
-        os.environ["CUTTLEFISH_CACHE"] = str(ROOT / "build" / "cache")
-        wasm = trio.run(build, language, source)
+        wasm = build_block(language, source)
         kept.with_suffix(".new").write_bytes(wasm)
         kept.with_suffix(".new").replace(kept)
     return kept.read_bytes()
+
+
+def build_block(language: Language, source: Path, cache: Path = ROOT / "build" / "cache") -> bytes:
+    """As `cuttlefish.authoring` builds it, with Debian's Rust where there is one: it needs no network."""
+    changed = {"CUTTLEFISH_CACHE": str(cache)} | ({"CARGO": str(DEBIAN_CARGO)} if DEBIAN_CARGO.is_file() else {})
+    with patch.dict(os.environ, changed):
+        return trio.run(build, language, source)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import trio
 
 from cuttlefish.errors import BuildFailed
 
-__all__ = ["RUST_INSTALL", "RUST_TARGET", "CargoProject", "RustTools", "cargo_project", "find_rust", "lock_target"]
+__all__ = ["DEBIAN_CARGO", "RUST_INSTALL", "RUST_TARGET", "CargoProject", "RustTools", "cargo_project", "find_rust", "lock_target"]
 
 RUST_TARGET = "wasm32-unknown-unknown"
 DEBIAN_CARGO = Path("/usr/bin/cargo")
