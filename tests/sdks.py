@@ -57,8 +57,9 @@ def compiled(name: str, source: Path) -> bytes:
     if not kept.is_file():
         KEPT.mkdir(parents=True, exist_ok=True)
         wasm = build_block(language, source)
-        kept.with_suffix(".new").write_bytes(wasm)
-        kept.with_suffix(".new").replace(kept)
+        new = kept.with_suffix(f".{os.getpid()}")  # test processes may build side by side
+        new.write_bytes(wasm)
+        new.replace(kept)
     return kept.read_bytes()
 
 

@@ -12,6 +12,9 @@ import trio
 from sdks import CONFORMANCE as SOURCES
 from sdks import ROOT, WORD_COUNT, Compiled, Guest, compiled, escaped, languages_there, live, load, spread, utf8
 
+from benchmarks.blocks import SOURCES as BENCHMARKED
+from benchmarks.blocks import awkward_text, counts_of, measure
+from benchmarks.scale import QUICK
 from cuttlefish import BlockBytes, open_host
 from cuttlefish.authoring.toolchains import LANGUAGES
 from cuttlefish_abi import decode_command, decode_event
@@ -543,28 +546,15 @@ def test_word_count_has_the_same_conversations_in_every_language(word_count: Com
             assert json.loads(command) == turn["command"]
 
 
-def awkward(size: int) -> str:
-    """Mixed scripts, white space of all kinds, quotes, control characters, and words longer than a window."""
-    dice = random.Random(3)
-    words = ["squid", "näh", "日本", "😀", '"', "\\", "\x00\x1f", "a\u00a0b", "\ufeff", "x" * 70_000, "don't", "—"]
-    gaps = [" ", "\n", "\r\n", "\t", "\v", "\f", "  ", " \n ", "\x1c", "\u2028", "\x85"]
-    parts, length = [], 0
-    while length < size:
-        part = dice.choices(words, weights=[9] * 9 + [0.01, 9, 9])[0] + dice.choice(gaps)
-        parts.append(part)
-        length += len(part.encode())
-    return "".join(parts)
-
-
 @pytest.fixture(scope="module")
-def awkward_text() -> str:
-    return awkward(8 << 20)
+def long_text() -> str:
+    return awkward_text(8 << 20)
 
 
 @pytest.mark.parametrize(("write", "size"), [(utf8, 8 << 20), (escaped, 1 << 20)], ids=["utf8", "escaped"])
 @pytest.mark.parametrize("name", LANGUAGE_NAMES)
-def test_word_count_counts_what_python_counts(name: str, write: Callable[[object], bytes], size: int, awkward_text: str) -> None:
-    text = awkward_text[:size]
+def test_word_count_counts_what_python_counts(name: str, write: Callable[[object], bytes], size: int, long_text: str) -> None:
+    text = long_text[:size]
     data = text.encode()
     with live(compiled(name, WORD_COUNT[name])) as guest:
         command = json.loads(guest.init(utf8({"path": "a"})))
@@ -579,7 +569,7 @@ def test_word_count_counts_what_python_counts(name: str, write: Callable[[object
             else:
                 event = {"event": "emitted"}
             command = json.loads(guest.step(write(event)))
-    assert command["result"] == {"path": "a", "lines": data.count(b"\n"), "words": len(data.split()), "chars": len(text)}
+    assert command["result"] == {"path": "a", **counts_of(data)}
 
 
 def test_fractions_of_all_sizes_are_read_and_written_exactly(guest: Guest) -> None:
@@ -595,3 +585,12 @@ def test_every_language_has_a_title_and_its_files() -> None:
     for language in LANGUAGES.values():
         if language.name in LANGUAGE_NAMES:
             assert all(file.is_file() for file in language.sdk.values())
+
+
+def test_the_benchmark_measures_every_language() -> None:
+    assert BENCHMARKED == WORD_COUNT
+    made = {LANGUAGES[name].title: BlockBytes(name, compiled(name, source)) for name, source in WORD_COUNT.items()}
+    part = measure(QUICK, made)
+    cases = ("module", "start", "step", "file", "throughput")
+    assert [(row.case, row.peer) for row in part.rows] == [(case, title) for case in cases for title in made]
+    assert part.same_output == list(made)
