@@ -5,11 +5,13 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import trio
-from sdks import Guest, build_block, languages_there, load, utf8
+from sdks import ROOT, WORD_COUNT, Guest, build_block, languages_there, load, utf8
 
 from cuttlefish.authoring import toolchains
 from cuttlefish.authoring.toolchains import LANGUAGES, Language, build, language_of, source_of
@@ -203,3 +205,42 @@ def test_every_file_of_every_sdk_is_in_the_lists(tmp_path: Path) -> None:
         assert (language.template / f"my_block{language.suffix}").is_file()
         assert (language.template / "README.md").is_file()
         assert (language.folder / "README.md").is_file()
+
+
+def example_in(sdk: Path) -> str:
+    """The block that an SDK's first comment shows."""
+    text = sdk.read_text(encoding="utf-8")
+    if sdk.suffix == ".h":
+        lines = text.partition("with an event:\n\n")[2].partition("\n\n   How long")[0].splitlines()
+        return "\n".join(line[7:] for line in lines)
+    if sdk.suffix == ".ts":
+        lines = text.partition("with an event:\n *\n")[2].partition("\n *\n * Export")[0].splitlines()
+        return "\n".join(line[7:] for line in lines)
+    lines = text.partition("//! ```\n")[2].partition("\n//! ```")[0].splitlines()
+    return "\n".join(line[4:] for line in lines)
+
+
+@pytest.mark.parametrize("name", [name for name in LANGUAGE_NAMES if name != "zig"])
+def test_the_example_in_an_sdk_s_first_comment_works(name: str, tmp_path: Path) -> None:
+    language = LANGUAGES[name]
+    source = tmp_path / f"greeter{language.suffix}"
+    sdk = list(language.sdk.values())[-1]
+    source.write_text(example_in(sdk) + "\n", encoding="utf-8")
+    if name == "assemblyscript":
+        shutil.copyfile(sdk, tmp_path / sdk.name)
+    guest = Guest(load(build_block(language, source)))
+    assert json.loads(guest.payload(guest.call("cf_signature"))) == {"input": "{name: text}", "output": "text"}
+    prompt = "Greet Zoë in one short sentence."
+    assert json.loads(guest.init(utf8({"name": "Zoë"}))) == {"cmd": "infer", "prompt": prompt, "max_tokens": 32}
+    reply = {"event": "infer_done", "text": "Hello, Zoë!", "tokens_out": 4}
+    assert json.loads(guest.step(utf8(reply))) == {"cmd": "done", "result": "Hello, Zoë!"}
+
+
+def test_the_command_line_of_the_c_page_gives_the_same_bytes(tmp_path: Path) -> None:
+    page = (LANGUAGES["c"].folder / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
+    words = next(line.split() for line in page.splitlines() if line.startswith("    python -m ziglang"))
+    shutil.copyfile(WORD_COUNT["c"], tmp_path / "my_block.c")
+    words = [word.replace("abi/guests/c", str(LANGUAGES["c"].folder)) for word in words]
+    caches = {"ZIG_GLOBAL_CACHE_DIR": str(ROOT / "build" / "zig-cache"), "ZIG_LOCAL_CACHE_DIR": str(ROOT / "build" / "zig-cache")}
+    subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, env=os.environ | caches, check=True)
+    assert (tmp_path / "my_block.wasm").read_bytes() == build_block(LANGUAGES["c"], tmp_path / "my_block.c")
