@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from cuttlefish.authoring.toolchains import LANGUAGES
+
 ROOT = Path(__file__).parent.parent
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
@@ -82,6 +84,15 @@ def test_a_python_block_runs_from_the_installed_wheel(environment: Path, tmp_pat
     )
     assert done.stderr == b"twice.py: at it\n"
     assert json.loads(done.stdout)["result"] == 42
+
+
+def test_sdks_and_templates_are_in_the_wheel_as_they_are_here(wheel: Path) -> None:
+    wanted = {}
+    for language in LANGUAGES.values():
+        files = [*language.sdk.values(), *(file for file in language.template.rglob("*") if file.is_file())]
+        wanted |= {f"cuttlefish/guests/{language.name}/{file.relative_to(language.folder)}": file.read_bytes() for file in files}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name: archive.read(name) for name in archive.namelist() if name in wanted} == wanted
 
 
 def test_a_built_in_block_runs_by_its_name_from_the_installed_wheel(environment: Path, tmp_path: Path) -> None:
