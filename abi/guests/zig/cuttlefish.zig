@@ -74,15 +74,27 @@ pub fn Whole(comptime Integer: type) type {
     };
 }
 
+/// A JSON field that may be left out, but not be null: `?T` with a default takes both. Give it the default `.{}`.
+pub fn Given(comptime T: type) type {
+    return struct {
+        value: ?T = null,
+
+        pub fn jsonParse(allocator: std.mem.Allocator, source: anytype, options: std.json.ParseOptions) !@This() {
+            return .{ .value = try std.json.innerParse(T, allocator, source, options) };
+        }
+    };
+}
+
 /// A JSON number that may have a fraction, as it was written. Only a block that calls `of` or `value` pays for writing or
-/// reading fractions, which takes some 20 KB of code.
+/// reading fractions, which takes some 20 KB of code. `of` serves in results too: std.json alone spells 1e300 out in 301 digits.
 pub const Fraction = struct {
     digits: []const u8,
 
     /// The shortest number that reads as `value`, which is finite. Good for the step under way.
     pub fn of(number: f64) Fraction {
         if (!std.math.isFinite(number)) @trap(); // no JSON says it
-        return .{ .digits = format("{}", .{number}) };
+        const is_short = number == 0 or (@abs(number) >= 1e-6 and @abs(number) < 1e15);
+        return .{ .digits = if (is_short) format("{d}", .{number}) else format("{e}", .{number}) };
     }
 
     /// The nearest double; infinite if the number is too large for one.
@@ -275,9 +287,9 @@ pub const ImageOp = union(enum) {
         try writer.objectField("op");
         try writer.write(std.meta.activeTag(op));
         switch (op) {
-            inline else => |fields| inline for (std.meta.fields(@TypeOf(fields))) |field| {
-                try writer.objectField(field.name);
-                try writer.write(@field(fields, field.name));
+            inline else => |fields| inline for (@typeInfo(@TypeOf(fields)).@"struct".field_names) |field| {
+                try writer.objectField(field);
+                try writer.write(@field(fields, field));
             },
         }
         try writer.endObject();
@@ -564,8 +576,10 @@ var last_command: Command = .fail;
 var input_buffer: []u8 = &.{};
 var kept_input: []u8 = &.{};
 
-/// Small messages are the rule; this many bytes spare most blocks a second allocation.
+/// Small messages are the rule; this many bytes spare most blocks a second allocation. A result is the largest thing that
+/// most blocks write, so there is room for it from the start: memory then stays as it is from the first step to the last.
 const smallest_input_buffer = 4096;
+const smallest_output_buffer = 32 * 1024 - 64; // with the allocator's own bytes a whole slot of it
 
 /// One buffer serves every message, because the host writes each straight before the call that
 /// reads it.
@@ -604,6 +618,7 @@ fn writeWith(options: std.json.Stringify.Options, command: anytype) Command {
 
 fn writeJson(options: std.json.Stringify.Options, value: anytype) void {
     written.clearRetainingCapacity();
+    written.ensureTotalCapacity(smallest_output_buffer) catch @trap();
     std.json.Stringify.value(value, options, &written.writer) catch @trap();
 }
 
@@ -641,7 +656,7 @@ const WireEvent = struct {
     vectors: ?[]const []const Fraction = null,
     handle: ?Whole(u32) = null,
     len: ?Whole(u64) = null,
-    kind: ?WireKind = null,
+    kind: Given(WireKind) = .{},
     next_offset: ?Whole(u64) = null,
     bytes_base64: ?Text = null,
 };
@@ -669,7 +684,7 @@ fn readEvent(json: []const u8) error{Unreadable}!Event {
         .opened => .{ .opened = .{
             .handle = try numberOf(wire.handle),
             .len = try numberOf(wire.len),
-            .kind = if (wire.kind) |kind| try readKind(kind) else .text,
+            .kind = if (wire.kind.value) |kind| try readKind(kind) else .text,
         } },
         .sliced => .{ .sliced = .{ .bytes = try bytesOf(wire.text), .next_offset = try numberOf(wire.next_offset) } },
         .sliced_bytes => .{ .sliced_bytes = .{
@@ -685,7 +700,7 @@ fn readEvent(json: []const u8) error{Unreadable}!Event {
         .page_imaged => .{ .page_imaged = .{
             .handle = try numberOf(wire.handle),
             .len = try numberOf(wire.len),
-            .format = if (wire.kind) |kind| try bytesOf(kind.format) else null,
+            .format = if (wire.kind.value) |kind| try bytesOf(kind.format) else null,
         } },
         .emitted => .emitted,
     };
