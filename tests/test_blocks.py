@@ -265,6 +265,7 @@ def said_of_a_cut_reply(blocks: dict[str, Compiled], reply: str) -> dict[str, An
         ("They met Dr. Lee, Mr. Ito and J. Smith.", " Then Mrs."),
         ("Many came, e.g. Ann.", " Others, i.e. B"),
         ("They wait ... and see.", " They"),
+        ("The pass is wide.", " It is 5 fath. deep"),
         ("Sie kam am 3. März.", " Er kam am 4. Apr"),
         ("1. It rained at night.", " 2."),
         ("雪が降った。「寒い。」", "人は"),
@@ -277,7 +278,7 @@ def said_of_a_cut_reply(blocks: dict[str, Compiled], reply: str) -> dict[str, An
 def test_a_summary_that_was_cut_ends_with_a_whole_sentence(blocks: dict[str, Compiled], kept: str, lost: str) -> None:
     result = said_of_a_cut_reply(blocks, kept + lost)["result"]
     assert result["summary"] == kept
-    assert result["left_out"] == "the end of the model's reply, which was too long"
+    assert result["left_out"] == "the end of the model's reply, cut off as too long"
 
 
 @pytest.mark.parametrize(

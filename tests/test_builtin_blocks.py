@@ -143,7 +143,7 @@ REPLIES = {
         {
             "path": "scanned-note.pdf",
             "summary": "[1 image(s)] It was dark. Nobody knew it.",
-            "left_out": "the end of the model's reply, which was too long",
+            "left_out": "the end of the model's reply, cut off as too long",
         },
     ),
 }

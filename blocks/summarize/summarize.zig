@@ -331,9 +331,9 @@ const Summarize = struct {
     fn finish(self: *Summarize, summary: []const u8) cuttlefish.Command {
         if (self.shortened == 0) return cuttlefish.done(.{ .path = self.path, .summary = summary });
         const left_out = if (self.replies == 1)
-            "the end of the model's reply, which was too long"
+            "the end of the model's reply, cut off as too long"
         else
-            cuttlefish.format("the end of {d} of the model's {d} replies, which were too long", .{ self.shortened, self.replies });
+            cuttlefish.format("the end of {d} of the model's {d} replies, cut off as too long", .{ self.shortened, self.replies });
         return cuttlefish.done(.{ .path = self.path, .summary = summary, .left_out = left_out });
     }
 
