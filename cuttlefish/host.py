@@ -28,6 +28,7 @@ from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.jobs.turns import Turn, Turns
 from cuttlefish.limits import Limits, limits_from_environment
+from cuttlefish.loop import Transcript
 from cuttlefish.media.documents import open_document_workers
 from cuttlefish.pipeline.catalog import find_block
 from cuttlefish.pipeline.graph import Graph
@@ -67,6 +68,8 @@ class JobOptions(TypedDict, total=False):
     """The name of the environment variable with the password of locked documents."""
     limits: Mapping[str, object] | None
     """Some limits, by their dotted names."""
+    transcript: Transcript | None
+    """Who writes down what a block is told and says; for a block, not for a pipeline."""
 
 
 class Host:
@@ -87,8 +90,11 @@ class Host:
         Jobs beyond the host's `max_jobs` wait their turn in the order of starting.
 
         Raises:
-            ValueError: an unknown limit, one with a value that is no positive number, or a variable that is not set.
+            ValueError: an unknown limit, one with a value that is no positive number, a variable that is not set, a transcript of a
+                pipeline.
         """
+        if options.get("transcript") is not None and _is_pipeline(what):
+            raise ValueError("transcript: it writes down the run of one block, and this is a pipeline")
         limits = self._limits.with_values(options.get("limits") or {})
         variable = options.get("password_env")
         if variable and variable not in os.environ:
@@ -164,6 +170,7 @@ class Host:
             base_dir=base_dir,
             password=os.environ.get(variable) if variable else None,
             limits=limits.with_values(options.get("limits") or {}),
+            transcript=options.get("transcript"),
         )
 
     async def _run(self, job: Job, what: Runnable, value: object, options: JobOptions, turn: Turn) -> None:
@@ -234,6 +241,10 @@ def run(what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelop
             return await host.run(what, input, **options)
 
     return trio.run(once)
+
+
+def _is_pipeline(what: Runnable) -> bool:
+    return isinstance(what, Pipeline) or (isinstance(what, str | Path) and Path(what).suffix == ".toml")
 
 
 async def _load(what: Runnable, folder: Path) -> BlockBytes | PythonSource | Path | LoadedPipeline:

@@ -10,6 +10,7 @@ import base64
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -65,7 +66,7 @@ from cuttlefish_abi import (
     encode_event,
 )
 
-__all__ = ["BlockRun", "GetBackend", "GetEmbedder", "Watcher", "run_block"]
+__all__ = ["BlockRun", "GetBackend", "GetEmbedder", "Transcript", "Watcher", "run_block"]
 
 TURN_S = 0.05
 """A guest with nothing but immediate commands gives its thread back this often."""
@@ -82,6 +83,22 @@ class Watcher(Protocol):
 
     def log(self, block: str, text: str) -> None:
         """The block of this name printed some text."""
+
+
+class Transcript(Protocol):
+    """Who writes down what a block is told and what it says, byte for byte, in order. Called from the guest's thread; may block."""
+
+    def input(self, value_json: bytes) -> None:
+        """The block is about to get its input."""
+
+    def command(self, payload: bytes) -> None:
+        """The block gave this command, which is well-formed."""
+
+    def event(self, event: bytes) -> None:
+        """The block is about to get this event."""
+
+    def token(self, piece: str, *, stop: bool) -> None:
+        """A block that listens has heard this piece of the model's reply; `stop` is its answer."""
 
 
 class GetEmbedder(Protocol):
@@ -128,6 +145,8 @@ class BlockRun:
     """What opens locked documents."""
     meters: list[TokenMeter] = field(default_factory=list)
     """What each prompt cost, one added before it is asked, so that failed and cancelled work is counted too."""
+    transcript: Transcript | None = None
+    """Who writes the run down."""
 
 
 async def run_block(run: BlockRun, value: object, value_json: bytes) -> object:
@@ -140,6 +159,12 @@ async def run_block(run: BlockRun, value: object, value_json: bytes) -> object:
     """
     async with open_guest(run.module, run.limits, run.threads) as guest_thread:
         return await _Loop(run, guest_thread).run(value, value_json)
+
+
+def _told(write_down: Callable[[bytes], None], step: Callable[[bytes], bytes], data: bytes) -> bytes:
+    """Step the guest, and write down before what it is told: a block that breaks down at this is seen to."""
+    write_down(data)
+    return step(data)
 
 
 Work = Infer | Embed | PageText | PageTextOpt | DocumentText | PageImage | ImageOp | UnreadDocument
@@ -158,13 +183,15 @@ class _Loop:
         self._in_thread = guest_thread
         self._commands = 0
         self._unread: UnreadDocument | None = None
+        transcript, step = run.transcript, self._guest.step
+        self._step: Callable[[bytes], bytes] = step if transcript is None else partial(_told, transcript.event, step)
 
     async def run(self, value: object, value_json: bytes) -> object:
-        guest, name = self._guest, self._guest.name
+        guest, name, transcript = self._guest, self._guest.name, self._run.transcript
         signature = await self._in_thread(self._start)
         if (wrong := signature.input.mismatch(value, place="input", handle_kind=self._run.handles.kind_of)) is not None:
             raise SchemaMismatch(f'the input does not fit what "{name}" takes, {signature.input}: {wrong}')
-        step: Callable[[bytes], bytes] = guest.init
+        step: Callable[[bytes], bytes] = guest.init if transcript is None else partial(_told, transcript.input, guest.init)
         data = value_json
         try:
             while True:
@@ -178,7 +205,7 @@ class _Loop:
                         data = outcome  # the turn was over; the event is still to be delivered
                     case _:
                         data = encode_event(await self._answer(outcome))
-                step = guest.step
+                step = self._step
         finally:
             if self._unread is not None:
                 self._unread.file.close()
@@ -190,13 +217,17 @@ class _Loop:
     def _serve(self, step: Callable[[bytes], bytes], data: bytes) -> Deferred | bytes:
         """Step the guest until it wants something deferred, or its turn is over: then the event that it has not seen yet."""
         turn_ends = time.monotonic() + TURN_S
+        transcript = self._run.transcript
         while True:
             payload = step(data)
             self._pass_log_on()
-            answer = self._answer_at_once(self._decode(payload), len(payload))
+            command = self._decode(payload)
+            if transcript is not None:
+                transcript.command(payload)
+            answer = self._answer_at_once(command, len(payload))
             if not isinstance(answer, bytes):
                 return answer
-            step, data = self._guest.step, answer
+            step, data = self._step, answer
             if time.monotonic() > turn_ends:
                 return data
 
@@ -205,9 +236,12 @@ class _Loop:
         if text := self._guest.take_log():
             self._run.watcher.log(self._guest.name, text)
 
-    def _on_token(self, piece: bytes) -> bool:
-        is_enough = self._guest.on_token(piece)
+    def _on_token(self, piece: str) -> bool:
+        """Show the block a piece of the model's reply. True when it has seen enough."""
+        is_enough = self._guest.on_token(piece.encode())
         self._pass_log_on()
+        if self._run.transcript is not None:
+            self._run.transcript.token(piece, stop=is_enough)
         return is_enough
 
     def _decode(self, payload: bytes) -> Command:
@@ -304,7 +338,7 @@ class _Loop:
 
         async def sink(piece: str) -> TokenAction:
             run.watcher.token(piece)
-            if guest.hears_tokens and await self._in_thread(self._on_token, piece.encode()):
+            if guest.hears_tokens and await self._in_thread(self._on_token, piece):
                 return TokenAction.STOP
             return TokenAction.CONTINUE
 

@@ -9,12 +9,21 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 import wasmtime
+
+from cuttlefish import open_host
+from cuttlefish.authoring.conversations import case_files, read_conversation
+from cuttlefish.authoring.replay import replay
+from cuttlefish.engine import guest as engine
+from cuttlefish.engine.module import CompiledModule
+from cuttlefish.limits import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = ROOT / "blocks"
@@ -113,30 +122,41 @@ def blocks() -> dict[str, Compiled]:
 # Conversations
 
 
-def replay(guest: Guest, case: Path) -> None:
-    first, *turns = [json.loads(line) for line in case.read_text(encoding="utf-8").splitlines()]
-    command = guest.init(first["input"])
-    for turn in turns:
-        match turn:
-            case {"command": expected}:
-                assert command == expected
-            case {"event": event}:
-                command = guest.step(event)
-    assert turns[-1]["command"]["cmd"] in ("done", "fail")
+@pytest.fixture(scope="module")
+def modules() -> dict[str, CompiledModule]:
+    """The blocks as a host would load them."""
+
+    async def load() -> dict[str, CompiledModule]:
+        async with open_host() as host:
+            return {name: (await host.inspect(BLOCKS / name / f"{name}.wasm")).module for name in NAMES}
+
+    return trio.run(load)
+
+
+@contextmanager
+def started(module: CompiledModule) -> Iterator[engine.Guest]:
+    guest = engine.Guest(module, Limits())
+    try:
+        guest.start()
+        yield guest
+    finally:
+        guest.close()
 
 
 @pytest.mark.parametrize("case", sorted(BLOCKS.glob("*/cases/*.jsonl")), ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
-def test_a_block_answers_as_its_recorded_conversation(blocks: dict[str, Compiled], case: Path) -> None:
-    replay(Guest(blocks[case.parent.parent.name]), case)
+def test_a_block_answers_as_its_recorded_conversation(modules: dict[str, CompiledModule], case: Path) -> None:
+    conversation = read_conversation(case)
+    with started(modules[case.parent.parent.name]) as guest:
+        assert replay(guest, conversation) is None
+    assert conversation.is_over
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_init_starts_anew_whatever_came_before(blocks: dict[str, Compiled], name: str) -> None:
-    cases = sorted((BLOCKS / name / "cases").glob("*.jsonl"))
+def test_init_starts_anew_whatever_came_before(modules: dict[str, CompiledModule], name: str) -> None:
+    cases = [read_conversation(case) for case in case_files(BLOCKS / name)]
     assert len(cases) > 10
-    guest = Guest(blocks[name])
-    for case in [*cases, *reversed(cases)]:
-        replay(guest, case)
+    with started(modules[name]) as guest:
+        assert not any(replay(guest, case) for case in [*cases, *reversed(cases)])
 
 
 def example_input(name: str) -> Any:

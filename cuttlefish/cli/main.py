@@ -57,6 +57,14 @@ names it as block = "NAME@V". The catalogue is in the folder that CUTTLEFISH_BLO
 """
 
 
+TEST_EPILOG = """\
+A case is a conversation, cases/NAME.jsonl beside the block: its input, what the block says and what the host answers, a line of
+JSON each. No model and no files are needed. Write cases by hand, or record them:
+  cuttlefish run BLOCK --input … --record cases/NAME.jsonl
+Exit codes: 0 all pass, 1 one does not, or the block does not build, 2 wrong use.
+"""
+
+
 class _Parser(argparse.ArgumentParser):
     """Wrong use is one line and a hint, in place of a page."""
 
@@ -132,6 +140,10 @@ def _call(options: argparse.Namespace) -> int:
             from cuttlefish.cli.block import inspect_command
 
             return inspect_command(options)
+        case "block", "test":
+            from cuttlefish.cli.block_test import test_command
+
+            return test_command(options)
         case "block", str(action):
             from cuttlefish.cli.catalog import catalog_command
 
@@ -189,6 +201,7 @@ def _build() -> argparse.ArgumentParser:
     )
     run.add_argument("--progress", choices=["auto", "always", "never"], default="auto", help="progress on standard error")
 
+    run.add_argument("--record", metavar="FILE", help="write a block's run down as a conversation, for `cuttlefish block test`")
     run.add_argument("--graph", action="store_true", help="draw a pipeline with times and tokens on standard error at the end")
 
     check = commands.add_parser(
@@ -210,8 +223,8 @@ def _build() -> argparse.ArgumentParser:
     ):
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, default="text", help=what)
 
-    block = commands.add_parser("block", help="look at blocks and keep them by name", allow_abbrev=False)
-    actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    block = commands.add_parser("block", help="write, test and look at blocks, and keep them by name", allow_abbrev=False)
+    actions = block_actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     inspect = actions.add_parser("inspect", help="show what a block is, and whether it would run here", allow_abbrev=False)
     inspect.add_argument("file", metavar="FILE", help="a .wasm file")
     inspect.add_argument("--json", action="store_true", help="as JSON")
@@ -230,6 +243,8 @@ def _build() -> argparse.ArgumentParser:
     for one in (add, blocks, showing, remove):
         one.add_argument("--json", action="store_true", help="as JSON")
 
+    _add_author_actions(block_actions)
+
     models = commands.add_parser("models", help="get and list models for this machine", allow_abbrev=False)
     actions = models.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     pull = actions.add_parser("pull", help="fetch a model, check it, and show its licence", allow_abbrev=False)
@@ -242,6 +257,17 @@ def _build() -> argparse.ArgumentParser:
     for one in (listing, model):
         one.add_argument("--json", action="store_true", help="as JSON")
     return parser
+
+
+def _add_author_actions(actions: "argparse._SubParsersAction[_Parser]") -> None:
+    """What whoever writes blocks needs (docs/writing-blocks.md)."""
+    raw = argparse.RawDescriptionHelpFormatter
+    test = actions.add_parser("test", help="replay a block's cases", epilog=TEST_EPILOG, formatter_class=raw, allow_abbrev=False)
+    test.add_argument("path", metavar="PATH", help="a block's folder or file")
+    test.add_argument("--update", action="store_true", help="write the commands that the block gives now into its cases")
+    forms = test.add_mutually_exclusive_group()
+    forms.add_argument("--watch", action="store_true", help="test again whenever a file of the block changes")
+    forms.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 class _Version(argparse.Action):

@@ -16,7 +16,7 @@ from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.limits import Limits, limit_exceeded
-from cuttlefish.loop import BlockRun, no_embedder, run_block
+from cuttlefish.loop import BlockRun, Transcript, no_embedder, run_block
 from cuttlefish.media.capabilities import Capabilities
 from cuttlefish.media.handles import HandleTable
 from cuttlefish.media.job_handles import JobHandles
@@ -48,6 +48,8 @@ class Request:
     """What paths in the input are relative to."""
     password: str | None = field(repr=False)
     limits: Limits
+    transcript: Transcript | None = None
+    """Who writes down the run of a block."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,7 @@ class _Execution:
             limits=self.request.limits,
             threads=self.resources.threads,
             meters=meters,
+            transcript=self.request.transcript,
         )
 
     async def _backend(self, model: str | None) -> Backend:
