@@ -6,14 +6,27 @@ All of it steps a guest, so it blocks: `replay` and `rewrite` belong on a guest'
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from cuttlefish.authoring.conversations import ANSWERS, ENDS, Conversation, Line, command_name, write_line
 from cuttlefish.authoring.differences import Difference, first_difference
-from cuttlefish.engine.guest import Guest
 from cuttlefish.errors import BadCommand, CuttlefishError
 from cuttlefish_abi import BadJson, Signature, decode_command, decode_event, parse_json
 
-__all__ = ["Mismatch", "Rewritten", "replay", "rewrite"]
+__all__ = ["Mismatch", "Rewritten", "Steps", "replay", "rewrite"]
+
+
+class Steps(Protocol):
+    """What is stepped: a started `engine.guest.Guest`, or a `cpython.PythonBlock`."""
+
+    name: str
+
+    @property
+    def hears_tokens(self) -> bool: ...  # noqa: D102  # as `Guest` has them
+    def signature(self) -> Signature: ...  # noqa: D102
+    def init(self, value: bytes) -> bytes: ...  # noqa: D102
+    def step(self, event: bytes) -> bytes: ...  # noqa: D102
+    def on_token(self, piece: bytes) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ class Rewritten:
     """False where an event stands that answers another command than the block gives now: then the file is best left alone."""
 
 
-def replay(guest: Guest, conversation: Conversation) -> Mismatch | None:
+def replay(guest: Steps, conversation: Conversation) -> Mismatch | None:
     """Tell a started guest what the conversation says, and compare each command with the expected one; None when all are the same.
 
     A result must also have the type that the block's signature promises, as for a host. A guest that was used before may be used
@@ -70,7 +83,7 @@ def replay(guest: Guest, conversation: Conversation) -> Mismatch | None:
     return None
 
 
-def rewrite(guest: Guest, conversation: Conversation) -> Rewritten:
+def rewrite(guest: Steps, conversation: Conversation) -> Rewritten:
     """The same input, events and tokens, with the commands that a started guest gives.
 
     Where the block is over earlier than before, what follows is left out. Where it wants more, the conversation ends with the
@@ -123,7 +136,7 @@ def _why_it_no_longer_fits(line: Line, event: object, name: str | None, before: 
 class _Block:
     """A guest that speaks values in place of bytes."""
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Steps) -> None:
         self._guest = guest
         self._signature: Signature = guest.signature()
         self._commands = 0
@@ -185,7 +198,7 @@ def _handles_of(event: object) -> Iterator[tuple[int, str]]:
         yield event["handle"], str(named)
 
 
-def _of_verdict(guest: Guest, *, stops: bool) -> str:
+def _of_verdict(guest: Steps, *, stops: bool) -> str:
     if not guest.hears_tokens:
         return "the block is expected to stop the model here, and it does not listen to tokens (it has no cf_on_token)"
     if stops:
