@@ -10,10 +10,10 @@ import trio
 from cuttlefish.authoring.conversations import BadConversation, Conversation, read_conversation
 from cuttlefish.authoring.differences import Difference
 from cuttlefish.authoring.replay import replay, rewrite
+from cuttlefish.engine.guest_thread import open_guest
 from cuttlefish.engine.module import CompiledModule
 from cuttlefish.errors import CuttlefishError
 from cuttlefish.limits import Limits
-from cuttlefish.engine.guest_thread import open_guest
 
 __all__ = ["CaseResult", "CaseRunner", "Outcome"]
 

@@ -28,6 +28,7 @@ __all__ = [
     "Line",
     "case_files",
     "command_name",
+    "encode",
     "read_conversation",
     "write_line",
 ]
@@ -70,6 +71,11 @@ class Line:
     stop: bool = False
     """For a token: whether the block has seen enough."""
 
+    @property
+    def value_json(self) -> bytes:
+        """The value as a host would write it."""
+        return encode(self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -83,6 +89,11 @@ class Conversation:
     def value(self) -> object:
         """The input."""
         return self.lines[0].value
+
+    @property
+    def value_json(self) -> bytes:
+        """The input as a host would write it."""
+        return self.lines[0].value_json
 
     @property
     def turns(self) -> Sequence[Line]:
@@ -102,10 +113,15 @@ def command_name(command: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def encode(value: object) -> bytes:
+    """JSON as it crosses the border: UTF-8, nothing escaped that need not be."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def write_line(kind: Kind, value: object, *, stop: bool = False) -> str:
     """A line of a conversation's file, with its end."""
     record = {kind: value} | ({"stop": True} if stop else {})
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+    return encode(record).decode() + "\n"
 
 
 def case_files(folder: Path) -> list[Path]:

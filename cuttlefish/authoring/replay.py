@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from cuttlefish.authoring.conversations import ANSWERS, ENDS, Conversation, Line, command_name, write_line
+from cuttlefish.authoring.conversations import ANSWERS, ENDS, Conversation, Line, command_name, encode, write_line
 from cuttlefish.authoring.differences import Difference, first_difference
 from cuttlefish.errors import BadCommand, CuttlefishError
 from cuttlefish_abi import BadJson, Signature, decode_command, decode_event, parse_json
@@ -146,12 +146,12 @@ class _Block:
 
     def begin(self, value: object) -> object:
         self._value = value
-        return self._read(self._guest.init(_encode(value)))
+        return self._read(self._guest.init(encode(value)))
 
     def step(self, event: object) -> object:
         self._last_event = event
         self._kinds |= _handles_of(event)
-        return self._read(self._guest.step(_encode(event)))
+        return self._read(self._guest.step(encode(event)))
 
     def hear(self, piece: object) -> bool:
         assert isinstance(piece, str)  # `read_conversation` has seen to it
@@ -184,7 +184,7 @@ class _Block:
             wrong = self._signature.input.mismatch(self._value, place="input")
             return f" (the input does not fit what the block takes, {self._signature.input}: {wrong})" if wrong else ""
         try:
-            decode_event(_encode(self._last_event))
+            decode_event(encode(self._last_event))
         except BadJson as error:
             return f" (the event before it is none that a host sends: {error})"
         return ""
@@ -209,7 +209,3 @@ def _of_verdict(guest: Steps, *, stops: bool) -> str:
 def _brief(said: object) -> str:
     text = json.dumps(said, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 120 else text[:119] + "…"
-
-
-def _encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

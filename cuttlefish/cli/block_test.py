@@ -11,16 +11,17 @@ import trio
 
 from cuttlefish.authoring.cases import CaseResult, CaseRunner
 from cuttlefish.authoring.conversations import case_files
-from cuttlefish.authoring.sources import Source, find_source, load_source
+from cuttlefish.authoring.sources import Source, load_source
+from cuttlefish.cli.block_build import find, tell_failure
 from cuttlefish.cli.exits import COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import start_log
 from cuttlefish.cli.output import write, write_json
-from cuttlefish.errors import CuttlefishError, NotFound, Unsupported
+from cuttlefish.errors import CuttlefishError
 from cuttlefish.host import Host, open_host
 from cuttlefish.limits import Limits, limits_from_environment
 from cuttlefish.pipeline.draw import printable
 
-__all__ = ["find", "test_command"]
+__all__ = ["test_command"]
 
 LOOK_EVERY_S = 0.3
 """How often the files are looked at while watching. A look costs about 10 µs for each file."""
@@ -46,18 +47,6 @@ def test_command(options: argparse.Namespace) -> int:
     return trio.run(_test_once, options, source, cases, limits)
 
 
-def find(path: str) -> Source:
-    """The block that a path on the command line means.
-
-    Raises:
-        UsageError: there is none.
-    """
-    try:
-        return find_source(Path(path))
-    except (NotFound, Unsupported) as error:
-        raise UsageError(error.message) from None
-
-
 async def _test_once(options: argparse.Namespace, source: Source, cases: list[Path], limits: Limits) -> int:
     async with open_host() as host:
         return await _test(host, options, source, cases, limits)
@@ -67,13 +56,12 @@ async def _test(host: Host, options: argparse.Namespace, source: Source, cases: 
     """One round. Whatever an author did wrong is told and gives FAILED."""
     report: dict[str, object] = {"block": options.path, "ok": False}
     try:
-        block = await trio.to_thread.run_sync(load_source, source, limits)
-        facts = await host.inspect(block)
+        facts = await host.inspect(await load_source(host, source))
     except CuttlefishError as error:
         if options.json:
             write_json(report | {"error": {"code": error.code, "message": error.message}, "cases": []})
         else:
-            print(f"cuttlefish: {error.message}", file=sys.stderr)
+            tell_failure(error)
         return FAILED
     runner = CaseRunner(facts.module, limits, trio.CapacityLimiter(THREADS))
     results = []

@@ -57,6 +57,12 @@ names it as block = "NAME@V". The catalogue is in the folder that CUTTLEFISH_BLO
 """
 
 
+CHECK_BLOCK_EPILOG = """\
+The block is built, loaded as a host would, and its cases are played: whether they pass, whether the same events give the same
+commands, how far memory grows when they are repeated, and how long a step takes. Exit codes: 0 nothing is wrong (there may be
+warnings), 1 something is, 2 wrong use.
+"""
+
 TEST_EPILOG = """\
 A case is a conversation, cases/NAME.jsonl beside the block: its input, what the block says and what the host answers, a line of
 JSON each. No model and no files are needed. Write cases by hand, or record them:
@@ -140,6 +146,18 @@ def _call(options: argparse.Namespace) -> int:
             from cuttlefish.cli.block import inspect_command
 
             return inspect_command(options)
+        case "block", "new":
+            from cuttlefish.cli.block_build import new_command
+
+            return new_command(options)
+        case "block", "build":
+            from cuttlefish.cli.block_build import build_command
+
+            return build_command(options)
+        case "block", "check":
+            from cuttlefish.cli.block_check import check_command as check_block_command
+
+            return check_block_command(options)
         case "block", "test":
             from cuttlefish.cli.block_test import test_command
 
@@ -226,7 +244,7 @@ def _build() -> argparse.ArgumentParser:
     block = commands.add_parser("block", help="write, test and look at blocks, and keep them by name", allow_abbrev=False)
     actions = block_actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     inspect = actions.add_parser("inspect", help="show what a block is, and whether it would run here", allow_abbrev=False)
-    inspect.add_argument("file", metavar="FILE", help="a .wasm file")
+    inspect.add_argument("file", metavar="FILE", help="a .wasm file, or a block's source or folder")
     inspect.add_argument("--json", action="store_true", help="as JSON")
 
     add = actions.add_parser(
@@ -262,9 +280,24 @@ def _build() -> argparse.ArgumentParser:
 def _add_author_actions(actions: "argparse._SubParsersAction[_Parser]") -> None:
     """What whoever writes blocks needs (docs/writing-blocks.md)."""
     raw = argparse.RawDescriptionHelpFormatter
+    new = actions.add_parser("new", help="start a block from a template, with a case that passes", allow_abbrev=False)
+    new.add_argument("name", metavar="NAME", help="the block's name, such as count-words")
+    new.add_argument(
+        "--lang", choices=["python", "zig", "c", "rust", "assemblyscript"], default="python", help="python unless given"
+    )
+    new.add_argument("--dir", default=".", metavar="DIR", help="where its folder is made; here unless given")
+    build = actions.add_parser("build", help="build a block into a .wasm file", allow_abbrev=False)
+    build.add_argument("path", metavar="PATH", help="a block's folder or source")
+    build.add_argument("-o", "--output", metavar="FILE", help="the .wasm file, or its folder; beside the source unless given")
+    build.add_argument("--json", action="store_true", help="as JSON")
     test = actions.add_parser("test", help="replay a block's cases", epilog=TEST_EPILOG, formatter_class=raw, allow_abbrev=False)
-    test.add_argument("path", metavar="PATH", help="a block's folder or file")
+    test.add_argument("path", metavar="PATH", help="a block's folder, source or .wasm file")
     test.add_argument("--update", action="store_true", help="write the commands that the block gives now into its cases")
+    check = actions.add_parser(
+        "check", help="look for what is wrong with a block", epilog=CHECK_BLOCK_EPILOG, formatter_class=raw, allow_abbrev=False
+    )
+    check.add_argument("path", metavar="PATH", help="a block's folder, source or .wasm file")
+    check.add_argument("--json", action="store_true", help="as one JSON document")
     forms = test.add_mutually_exclusive_group()
     forms.add_argument("--watch", action="store_true", help="test again whenever a file of the block changes")
     forms.add_argument("--json", action="store_true", help="as one JSON document")

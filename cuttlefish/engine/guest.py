@@ -169,6 +169,12 @@ class Guest:
             assert live.load is not None
             return self._payload(self._write_and_call(live, live.load, "cf_load", file), "cf_load")
 
+    @property
+    def memory_bytes(self) -> int:
+        """How large its memory is now. A memory never shrinks."""
+        with self._one_thread:
+            return len(self._alive().calls.memory())
+
     def memory_image(self) -> bytes:
         """A copy of all of its memory."""
         with self._one_thread:
