@@ -10,6 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SDKS = {  # what an author's block is made of; the rest of abi/guests is for this project's own tests
+    "python": ("prelude.py", "template"),
     "zig": ("cuttlefish.zig", "template"),
     "c": ("cuttlefish.h", "template"),
     "rust": ("cuttlefish-block", "template"),

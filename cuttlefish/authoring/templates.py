@@ -27,9 +27,8 @@ def new_block(name: str, language: str, parent: Path) -> list[Path]:
         OSError: the folder cannot be written.
     """
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
-        raise BadName(
-            f'"{name}" cannot be a block\'s name: write words of a to z and digits with "-" between, such as {_better(name)}'
-        )
+        wanted = f'words of a to z and digits with "-" between, such as {_better(name)}'
+        raise BadName(f'"{name}" cannot be a block\'s name: it is {wanted}')
     template = guests_folder() / language / "template"
     if not template.is_dir():
         raise Unsupported(f"this installation has no template for {language}")
