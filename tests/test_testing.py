@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import cuttlefish
 from cuttlefish.authoring.conversations import BadConversation
+from cuttlefish.authoring.cpython import SANDBOX_MODULES
 from cuttlefish.errors import (
     BadCommand,
     BlockFailed,
@@ -338,3 +340,53 @@ def test_a_case_is_replayed_and_its_first_difference_told(write: Write, tmp_path
         replay_case(write("def run(input):\n    yield emit(input)\n    return input + 2"), case)
     with pytest.raises(BadConversation):
         replay_case(write("def run(input):\n    pass"), tmp_path / "absent.jsonl")
+
+
+# The sandbox beside it
+
+
+def test_what_can_be_imported_is_what_the_sandbox_has(write: Write) -> None:
+    ours = {path.stem for path in (Path(__file__).parent.parent / "abi" / "guests" / "python" / "modules").glob("*.py")}
+    assert ours <= SANDBOX_MODULES
+    block = write("""
+def run(input):
+    found = []
+    for name in input:
+        try:
+            __import__(name)
+            found.append(name)
+        except ImportError:
+            pass
+    return found
+""")
+    others = [
+        "os",
+        "time",
+        "datetime",
+        "dataclasses",
+        "enum",
+        "pathlib",
+        "asyncio",
+        "threading",
+        "socket",
+        "subprocess",
+        "statistics",
+    ]
+    names = [*sorted(SANDBOX_MODULES), *others]
+    envelope = cuttlefish.run(block, names)
+    assert envelope.result == sorted(SANDBOX_MODULES)
+    assert result(block, names) == sorted(SANDBOX_MODULES)
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "reply"),
+    [(COUNT, {"path": "a.txt"}, ""), (ASK, "x", "it stops here"), (ASK, "x", "1 2 3 4 5 6 7")],
+    ids=["files", "stopped by the block", "cut off"],
+)
+def test_a_block_does_the_same_in_the_sandbox(write: Write, tmp_path: Path, source: str, value: object, reply: str) -> None:
+    text = "one två 日本語  fyra " * 9
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    block = write(source)
+    envelope = cuttlefish.run(block, value, read=[tmp_path], base_dir=tmp_path, model=f"stub:{reply}")
+    here = run_block(block, value, files={"a.txt": text}, replies=[reply]).result
+    assert (envelope.result, envelope.error) == (here, None)
