@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
+from itertools import groupby
 
 from cuttlefish_abi.strict_json import show
 
@@ -11,7 +12,7 @@ __all__ = ["Difference", "first_difference"]
 
 _SHOWN = 80  # characters of a value in a sentence
 _LONG = 60  # a text from this length on, or of several lines, is shown as a diff too
-_DIFF_LINES = 12
+_DIFF_LINES = 4  # of one kind in a row
 _ABSENT = object()
 
 
@@ -98,6 +99,10 @@ def _unified(expected: str, found: str, at: int) -> tuple[str, ...]:
     window = slice(max(0, first - 2), first + 40)
     before, after = expected.split("\n")[window], found.split("\n")[window]
     lines = list(difflib.unified_diff(before, after, n=2, lineterm=""))[3:]  # without its head, whose numbers are the window's
-    shown = [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN - 1] + "…" for line in lines[:_DIFF_LINES]]
-    more = [f" ({len(lines) - _DIFF_LINES} more lines)"] if len(lines) > _DIFF_LINES else []
-    return tuple(shown + more)
+    shown: list[str] = []
+    for sign, group in groupby(lines, key=lambda line: line[:1]):
+        told = list(group)
+        most = len(told) if sign == " " or len(told) <= _DIFF_LINES else _DIFF_LINES
+        shown += [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN - 1] + "…" for line in told[:most]]
+        shown += [f"{sign}… {len(told) - most} more"] if most < len(told) else []
+    return (*shown[: 4 * _DIFF_LINES], *(["…"] if len(shown) > 4 * _DIFF_LINES else []))
