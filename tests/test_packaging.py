@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -150,3 +152,29 @@ def test_without_the_engine_the_error_names_the_extra(environment: Path, tmp_pat
     error = json.loads(done.stdout)["error"]
     assert error["code"] == "model_load_failed"
     assert "pip install 'cuttlefish[local]'" in error["message"]
+
+
+def test_the_tutorial_leads_from_the_wheel_to_a_passing_block_within_two_minutes(environment: Path, tmp_path: Path) -> None:
+    """Its commands are typed one after the other, as a newcomer would, with nothing compiled before; installing has been done."""
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    shell = CLEAN | {
+        "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "CUTTLEFISH_CACHE": str(tmp_path / "cache"),
+        "CUTTLEFISH_LOG_DIR": str(tmp_path / "log"),
+    }
+    folder = tmp_path / "home"
+    folder.mkdir()
+    began = time.monotonic()
+    for number, console in enumerate(re.findall(r"^```console\n(.*?)^```", page, re.DOTALL | re.MULTILINE)):
+        if number == 1:
+            (folder / "longest-word" / "longest_word.py").write_text(block)
+        for typed in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
+            command, _, shown = typed.partition("\n")
+            if command == "pip install cuttlefish":
+                continue
+            done = subprocess.run(command, shell=True, cwd=folder, env=shell, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            assert done.stdout.startswith(shown), (command, done.stdout)
+    assert time.monotonic() - began < 120
+    assert (folder / "longest-word" / "longest-word.wasm").is_file()
