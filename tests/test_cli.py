@@ -105,7 +105,10 @@ WRONG_USE = {
         "cuttlefish: argument --dot: not allowed with argument --svg (see cuttlefish graph --help)",
     ),
     "checking nothing": (["check"], "cuttlefish: the following arguments are required: FILE (see cuttlefish check --help)"),
-    "inspecting nothing": (["block", "inspect", "absent.wasm"], 'cuttlefish: there is no block "absent.wasm"'),
+    "inspecting nothing": (
+        ["block", "inspect", "absent.wasm"],
+        'cuttlefish: there is no "absent.wasm"; give a block\'s folder, its source or its .wasm file',
+    ),
 }
 
 
@@ -398,7 +401,7 @@ def test_what_is_drawn_is_utf8_in_any_locale_and_for_a_reader_that_is_gone(pipel
 
 def test_help_is_there_for_every_command_and_imports_next_to_nothing() -> None:
     commands = ["", "run", "check", "graph", "block", "models", "models pull", "models list"]
-    commands += [f"block {action}" for action in ("inspect", "add", "list", "show", "rm")]
+    commands += [f"block {action}" for action in ("new", "build", "test", "check", "inspect", "add", "list", "show", "rm")]
     for arguments in map(str.split, commands):
         assert cuttlefish(*arguments, "--help").stdout.startswith(b"usage: cuttlefish")
     script = """
