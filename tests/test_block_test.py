@@ -94,7 +94,7 @@ def test_a_block_that_is_refused_is_one_line(folder: Path) -> None:
 
 WRONG_USE = {
     "nothing there": (["absent"], 'there is no "absent"; give a block\'s folder, its source or its .wasm file'),
-    "no block in it": (["own/cases"], 'there is no block in the folder "own/cases"'),
+    "no block in it": (["own/cases"], 'there is no block in the folder "own/cases": neither a source nor a .wasm file'),
     "no cases": (
         ["bare"],
         '"bare" has no cases: there is no bare/cases/NAME.jsonl. Write one (docs/writing-blocks.md shows how), '
@@ -172,7 +172,11 @@ def test_watching_outlives_a_block_that_is_gone_for_a_while(folder: Path) -> Non
         assert "1 case: 1 passed\n" in read_round(process)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate()
-        assert (process.returncode, output, errors) == (130, "", 'cuttlefish: there is no block in the folder "own"\n')
+        assert (process.returncode, output, errors) == (
+            130,
+            "",
+            'cuttlefish: there is no block in the folder "own": neither a source nor a .wasm file\n',
+        )
 
 
 # Recording
