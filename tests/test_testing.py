@@ -52,6 +52,17 @@ def on_token(token):
     return "stop" not in token
 """
 
+HEAR = """
+heard = []
+
+def run(input):
+    reply = yield infer(input)
+    return [reply.text, heard]
+
+def on_token(token):
+    heard.append(token)
+"""
+
 Write = Callable[[str], Path]
 
 
@@ -380,8 +391,8 @@ def run(input):
 
 @pytest.mark.parametrize(
     ("source", "value", "reply"),
-    [(COUNT, {"path": "a.txt"}, ""), (ASK, "x", "it stops here"), (ASK, "x", "1 2 3 4 5 6 7")],
-    ids=["files", "stopped by the block", "cut off"],
+    [(COUNT, {"path": "a.txt"}, ""), (ASK, "x", "it stops here"), (ASK, "x", "1 2 3 4 5 6 7"), (HEAR, "x", "it goes on")],
+    ids=["files", "stopped by the block", "cut off", "an on_token that returns nothing"],
 )
 def test_a_block_does_the_same_in_the_sandbox(write: Write, tmp_path: Path, source: str, value: object, reply: str) -> None:
     text = "one två 日本語  fyra " * 9
