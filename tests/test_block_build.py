@@ -189,4 +189,4 @@ def test_a_name_that_cannot_be_one_gets_a_better_one(tmp_path: Path, name: str, 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = cuttlefish(tmp_path, "block", "new", "own", "--dir", "file")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "cuttlefish: file/own/cases: not a directory\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "cuttlefish: file/own: not a directory\n")
