@@ -37,6 +37,7 @@ def new_block(name: str, language: str, parent: Path) -> list[Path]:
         raise BadName(f'"{folder}" is there already; take another name, or another place with --dir')
     sources = [file for file in sorted(template.rglob("*")) if file.is_file() and not _LEFT_BY_BUILDS & set(file.parts)]
     written = []
+    folder.mkdir(parents=True, exist_ok=True)
     for source in sources:
         target = folder / _named(str(source.relative_to(template)), name)
         target.parent.mkdir(parents=True, exist_ok=True)
