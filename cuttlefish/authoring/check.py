@@ -110,8 +110,10 @@ def _speak(guest: Guest, conversation: Conversation) -> _Spoken:
 
     def timed(call: Callable[[bytes], bytes | bool], data: bytes) -> None:
         began = time.perf_counter()
-        spoken.said.append(call(data))
-        spoken.durations_s.append(time.perf_counter() - began)
+        try:
+            spoken.said.append(call(data))
+        finally:  # a call that was stopped for its time is the longest of all
+            spoken.durations_s.append(time.perf_counter() - began)
 
     try:
         timed(guest.init, conversation.value_json)
