@@ -219,6 +219,9 @@ class _Nobody:
     def token(self, piece: str) -> None:
         """Nothing to do."""
 
+    def log(self, block: str, text: str) -> None:
+        """Nothing to do."""
+
 
 async def _in_a_row(count: int, one: Run) -> object:
     result: object = None

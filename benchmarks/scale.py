@@ -30,6 +30,8 @@ class Scale:
     document_pages: int
     document_rounds: int
     drawn_pages: int
+    awkward_bytes: int
+    """Of the text whose words are counted in every language."""
 
 
 FULL = Scale(
@@ -52,6 +54,7 @@ FULL = Scale(
     document_pages=300,
     document_rounds=15,
     drawn_pages=10,
+    awkward_bytes=8 << 20,
 )
 
 QUICK = Scale(
@@ -74,4 +77,5 @@ QUICK = Scale(
     document_pages=12,
     document_rounds=2,
     drawn_pages=2,
+    awkward_bytes=256 << 10,
 )

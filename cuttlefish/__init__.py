@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cuttlefish.jobs.job import Job as Job
     from cuttlefish.jobs.updates import Dropped as Dropped
     from cuttlefish.jobs.updates import Finished as Finished
+    from cuttlefish.jobs.updates import LogLine as LogLine
     from cuttlefish.jobs.updates import Progress as Progress
     from cuttlefish.jobs.updates import TokenPiece as TokenPiece
     from cuttlefish.limits import Limits as Limits
@@ -40,6 +41,7 @@ _HOMES = {
     "Job": "cuttlefish.jobs.job",
     "JobStatus": "cuttlefish_abi",
     "Limits": "cuttlefish.limits",
+    "LogLine": "cuttlefish.jobs.updates",
     "Node": "cuttlefish.pipeline.forms",
     "Pipeline": "cuttlefish.pipeline.forms",
     "PipelineError": "cuttlefish.pipeline.spec",

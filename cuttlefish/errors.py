@@ -14,11 +14,12 @@
     ├── DocumentInvalid          document_invalid           the file cannot be read as what it says it is
     ├── DocumentPassword         document_password          the document is locked
     ├── DocumentCrashed          document_crashed           the process that read the document died
+    ├── BuildFailed              build_failed               a block's source does not compile
     ├── JobCancelled             cancelled                  the caller ended the job
     └── BlockFailed              (the block's own)          the block gave up, in its own words
 
 A message is one line for the person who reads it: what happened, to which thing, and what to do. It never holds a
-library's text (but for the compiler's reason why a module is not valid, which its author can act on), nor anything about a
+library's text (but for a compiler's reason why a module or source is not valid, which its author can act on), nor anything about a
 file that may not be seen.
 """
 
@@ -29,6 +30,7 @@ from cuttlefish_abi import ErrorCode
 __all__ = [
     "BadCommand",
     "BlockFailed",
+    "BuildFailed",
     "CapabilityDenied",
     "CuttlefishError",
     "DocumentCrashed",
@@ -138,6 +140,16 @@ class DocumentCrashed(CuttlefishError):
     """The document ended the process that read it. Other jobs are not affected."""
 
     default_code = ErrorCode.DOCUMENT_CRASHED
+
+
+class BuildFailed(CuttlefishError):
+    """The block's source: its compiler refused it. The message has the first problem, `output` all that the compiler said."""
+
+    default_code = ErrorCode.BUILD_FAILED
+
+    def __init__(self, message: str, *, output: str) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 class JobCancelled(CuttlefishError):

@@ -21,12 +21,14 @@ from pydantic import JsonValue
 from cuttlefish.background import background_tasks, first_error
 from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.module import BlockBytes, CompiledModule
+from cuttlefish.engine.python_block import PythonSource
 from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled
 from cuttlefish.jobs.execution import Costs, Request, check_pipeline, execute
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.jobs.turns import Turn, Turns
 from cuttlefish.limits import Limits, limits_from_environment
+from cuttlefish.loop import Transcript
 from cuttlefish.media.documents import open_document_workers
 from cuttlefish.pipeline.catalog import find_block
 from cuttlefish.pipeline.graph import Graph
@@ -47,7 +49,7 @@ class BlockFacts:
     signature: Signature
 
 
-Runnable = str | Path | BlockBytes | Pipeline
+Runnable = str | Path | BlockBytes | PythonSource | Pipeline
 """A block or a pipeline; see `Host.start`."""
 
 
@@ -66,6 +68,8 @@ class JobOptions(TypedDict, total=False):
     """The name of the environment variable with the password of locked documents."""
     limits: Mapping[str, object] | None
     """Some limits, by their dotted names."""
+    transcript: Transcript | None
+    """Who writes down what a block is told and says; for a block, not for a pipeline."""
 
 
 class Host:
@@ -80,14 +84,17 @@ class Host:
     def start(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Job:
         """Start a job and return at once. Whatever goes wrong from here on is told by the job's Envelope.
 
-        `what` is a block (the path of a `.wasm` file, the name of a built-in, or its bytes) or a pipeline (the path of a `.toml`
-        file, or one made in Python); `input` is any JSON value. `JobOptions` says what else may be given.
+        `what` is a block (the path of a `.wasm` or `.py` file, the name of a built-in, or its bytes or source) or a pipeline (the
+        path of a `.toml` file, or one made in Python); `input` is any JSON value. `JobOptions` says what else may be given.
 
         Jobs beyond the host's `max_jobs` wait their turn in the order of starting.
 
         Raises:
-            ValueError: an unknown limit, one with a value that is no positive number, or a variable that is not set.
+            ValueError: an unknown limit, one with a value that is no positive number, a variable that is not set, a transcript of a
+                pipeline.
         """
+        if options.get("transcript") is not None and _is_pipeline(what):
+            raise ValueError("transcript: it writes down the run of one block, and this is a pipeline")
         limits = self._limits.with_values(options.get("limits") or {})
         variable = options.get("password_env")
         if variable and variable not in os.environ:
@@ -104,15 +111,26 @@ class Host:
         finally:
             job.cancel()
 
-    async def inspect(self, block: str | Path | BlockBytes) -> BlockFacts:
+    async def build(self, block: str | Path | PythonSource) -> BlockBytes:
+        """The module of a block, for shipping: of a Python block what is built from it; the same file gives the same bytes.
+
+        Raises:
+            CuttlefishError: there is no such block, or it cannot be built; the message says why.
+        """
+        found = block if isinstance(block, PythonSource) else await self._find(block)
+        return await self._resources.build(found, self._limits)
+
+    async def inspect(self, block: str | Path | BlockBytes | PythonSource) -> BlockFacts:
         """Load a block as a job would, without running it beyond its signature.
 
         Raises:
             CuttlefishError: the block would be refused; the message says why.
         """
-        if not isinstance(block, BlockBytes):
-            block = await trio.to_thread.run_sync(find_block, str(block), Path(), self._limits)
-        return BlockFacts(*await self._resources.load_block(block, self._limits))
+        found = block if isinstance(block, BlockBytes | PythonSource) else await self._find(block)
+        return BlockFacts(*await self._resources.load_block(found, self._limits))
+
+    async def _find(self, block: str | Path) -> BlockBytes | PythonSource:
+        return await trio.to_thread.run_sync(find_block, str(block), Path(), self._limits)
 
     async def check(self, pipeline: str | Path | Pipeline, *, base_dir: str | Path | None = None) -> Graph:
         """Load a pipeline and its blocks, and check everything that can be checked before it runs.
@@ -152,6 +170,7 @@ class Host:
             base_dir=base_dir,
             password=os.environ.get(variable) if variable else None,
             limits=limits.with_values(options.get("limits") or {}),
+            transcript=options.get("transcript"),
         )
 
     async def _run(self, job: Job, what: Runnable, value: object, options: JobOptions, turn: Turn) -> None:
@@ -233,9 +252,13 @@ def run(what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelop
     return trio.run(once)
 
 
-async def _load(what: Runnable, folder: Path) -> BlockBytes | Path | LoadedPipeline:
+def _is_pipeline(what: Runnable) -> bool:
+    return isinstance(what, Pipeline) or (isinstance(what, str | Path) and Path(what).suffix == ".toml")
+
+
+async def _load(what: Runnable, folder: Path) -> BlockBytes | PythonSource | Path | LoadedPipeline:
     """Read a pipeline's file; leave a block to whoever runs it."""
-    if isinstance(what, BlockBytes):
+    if isinstance(what, BlockBytes | PythonSource):
         return what
     if isinstance(what, Pipeline):
         return LoadedPipeline(what, await trio.to_thread.run_sync(folder.absolute))

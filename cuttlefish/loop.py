@@ -8,24 +8,22 @@ interrupt of the guest, so the thread always comes back and is always waited for
 
 import base64
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
 import trio
 
-from cuttlefish.background import background_tasks
 from cuttlefish.engine.guest import Guest
+from cuttlefish.engine.guest_thread import GuestThread, open_guest
 from cuttlefish.engine.module import CompiledModule
 from cuttlefish.errors import (
     BadCommand,
     BlockFailed,
     CuttlefishError,
-    JobCancelled,
     ModelLoadFailed,
     SchemaMismatch,
-    TimedOut,
     Unsupported,
 )
 from cuttlefish.inference.backend import Backend, Embedder, ImageInput, Prompt, TokenMeter
@@ -69,7 +67,7 @@ from cuttlefish_abi import (
 )
 from cuttlefish_abi.strict_json import has_more_values
 
-__all__ = ["LARGE_BYTES", "BlockRun", "GetBackend", "GetEmbedder", "GuestThread", "Watcher", "open_guest", "run_block"]
+__all__ = ["LARGE_BYTES", "BlockRun", "GetBackend", "GetEmbedder", "Transcript", "Watcher", "run_block"]
 
 JSON = Ty(kind="json")
 
@@ -78,8 +76,6 @@ TURN_S = 0.05
 
 LARGE_BYTES = 256 << 10
 """JSON of more bytes is read in a thread that a cancellation does not wait for."""
-
-T = TypeVar("T")
 
 
 class Watcher(Protocol):
@@ -90,6 +86,25 @@ class Watcher(Protocol):
 
     def token(self, piece: str) -> None:
         """The model's reply went on by these characters."""
+
+    def log(self, block: str, text: str) -> None:
+        """The block of this name printed some text."""
+
+
+class Transcript(Protocol):
+    """Who writes down what a block is told and what it says, byte for byte, in order. Called from the guest's thread; may block."""
+
+    def input(self, value_json: bytes) -> None:
+        """The block is about to get its input."""
+
+    def command(self, payload: bytes) -> None:
+        """The block gave this command, which is well-formed."""
+
+    def event(self, event: bytes) -> None:
+        """The block is about to get this event."""
+
+    def token(self, piece: str, *, stop: bool) -> None:
+        """A block that listens has heard this piece of the model's reply; `stop` is its answer."""
 
 
 class GetEmbedder(Protocol):
@@ -136,6 +151,8 @@ class BlockRun:
     """What opens locked documents."""
     meters: list[TokenMeter] = field(default_factory=list)
     """What each prompt cost, one added before it is asked, so that failed and cancelled work is counted too."""
+    transcript: Transcript | None = None
+    """Who writes the run down."""
 
 
 async def run_block(run: BlockRun, value: object, value_json: bytes) -> object:
@@ -150,52 +167,10 @@ async def run_block(run: BlockRun, value: object, value_json: bytes) -> object:
         return await _Loop(run, guest_thread).run(value, value_json)
 
 
-@dataclass(frozen=True, slots=True)
-class GuestThread:
-    """A guest, and the way to step it: `await guest_thread(guest_thread.guest.start)`."""
-
-    guest: Guest
-    limiter: trio.CapacityLimiter
-
-    async def __call__(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run on a worker thread what steps the guest, and always wait for it: the watcher sees to it that it comes back."""
-        try:
-            with trio.CancelScope(shield=True):
-                result = await trio.to_thread.run_sync(function, *arguments, limiter=self.limiter)
-        finally:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        return result
-
-
-@asynccontextmanager
-async def open_guest(module: CompiledModule, limits: Limits, threads: trio.CapacityLimiter) -> AsyncIterator[GuestThread]:
-    """A guest that is not started yet, watched for as long as the block lasts: stopped on cancellation, or when one call takes
-    longer than `guest.step_time`.
-    """
-    guest = Guest(module, limits)
-    async with background_tasks() as nursery:
-        nursery.start_soon(_watch, guest, limits.guest_step_time_s)
-        try:
-            yield GuestThread(guest, threads)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(guest.close, limiter=threads)
-
-
-async def _watch(guest: Guest, step_time_s: float) -> None:
-    """Interrupt the guest when one call takes longer than `step_time_s`, and when this task is cancelled."""
-    try:
-        while True:
-            since = guest.running_since
-            left = step_time_s if since is None else since + step_time_s - time.monotonic()
-            if left <= 0:
-                guest.interrupt(
-                    TimedOut(f'"{guest.name}" computed for longer than one step may (guest.step_time is {step_time_s:g} seconds)')
-                )
-                left = step_time_s
-            await trio.sleep(left)
-    finally:
-        guest.interrupt(JobCancelled("the job was cancelled"))
+def _told(write_down: Callable[[bytes], None], step: Callable[[bytes], bytes], data: bytes) -> bytes:
+    """Step the guest, and write down before what it is told: a block that breaks down at this is seen to."""
+    write_down(data)
+    return step(data)
 
 
 Work = Infer | Embed | PageText | PageTextOpt | DocumentText | PageImage | ImageOp | UnreadDocument
@@ -222,11 +197,13 @@ class _Loop:
         self._commands = 0
         self._unread: UnreadDocument | None = None
         self._output = JSON
+        transcript, guest = run.transcript, self._guest
+        self._init: Callable[[bytes], bytes] = guest.init if transcript is None else partial(_told, transcript.input, guest.init)
+        self._step: Callable[[bytes], bytes] = guest.step if transcript is None else partial(_told, transcript.event, guest.step)
 
     async def run(self, value: object, value_json: bytes) -> object:
-        guest = self._guest
         self._output = await self._in_thread(self._start, value)
-        step: Callable[[bytes], bytes] = guest.init
+        step = self._init
         data: bytes | Event = value_json
         try:
             while True:
@@ -242,7 +219,7 @@ class _Loop:
                         data = outcome  # the turn was over; the event is still to be delivered
                     case _:
                         data = await self._answer(outcome)
-                step = guest.step
+                step = self._step
         finally:
             if self._unread is not None:
                 self._unread.file.close()
@@ -262,19 +239,26 @@ class _Loop:
             data = encode_event(data)
         while True:
             payload = step(data)
+            _pass_log_on(self._guest, self._run.watcher)
             if len(payload) > LARGE_BYTES:
                 return _LargeCommand(payload)
-            answer = self._answer_at_once(self._decode(payload), len(payload))
+            answer = self._take(self._decode(payload), payload)
             if not isinstance(answer, bytes):
                 return answer
-            step, data = self._guest.step, answer
+            step, data = self._step, answer
             if time.monotonic() > turn_ends:
                 return data
 
     async def _read_aside(self, payload: bytes) -> Deferred | bytes:
         """Read and serve a large command. A cancellation does not wait for the reading, which `guest.json_values` bounds."""
         command = await trio.to_thread.run_sync(self._decode, payload, limiter=self._run.threads, abandon_on_cancel=True)
-        return await self._in_thread(self._answer_at_once, command, len(payload))
+        return await self._in_thread(self._take, command, payload)
+
+    def _take(self, command: Command, payload: bytes) -> Deferred | bytes:
+        """Write a command down if somebody wants it, and answer it at once if that is possible."""
+        if self._run.transcript is not None:
+            self._run.transcript.command(payload)
+        return self._answer_at_once(command, len(payload))
 
     def _decode(self, payload: bytes) -> Command:
         self._commands += 1
@@ -384,7 +368,7 @@ class _Loop:
             stop=tuple(options.stop),
             schema=options.json_schema,
         )
-        reply = await backend.infer(prompt, _Listeners(run.watcher, self._in_thread), meter)
+        reply = await backend.infer(prompt, _Listeners(run.watcher, self._in_thread, run.transcript), meter)
         return InferDone(text=reply.text, tokens_out=meter.tokens_out, finish_reason=reply.finish)
 
     async def _embed(self, command: Embed) -> Embedded:
@@ -412,21 +396,36 @@ class _Loop:
             raise SchemaMismatch(f'"{self._guest.name}" gave a result that does not fit its own signature, {output}: {wrong}')
 
 
+def _pass_log_on(guest: Guest, watcher: Watcher) -> None:
+    """What the block printed goes to whoever watches. Nothing else depends on it."""
+    if text := guest.take_log():
+        watcher.log(guest.name, text)
+
+
 @dataclass(frozen=True, slots=True)
 class _Listeners:
     """Who hears a model's reply: the watcher, and the block if it wants to. Keeps the promises of `TokenSink` and `ThreadSink`."""
 
     watcher: Watcher
     guest_thread: GuestThread
+    transcript: Transcript | None
 
     def hear(self, piece: str) -> TokenAction:
         """In any thread that may wait: the guest is not stepped meanwhile, and a cancellation interrupts it."""
-        guest = self.guest_thread.guest
         try:
-            stop = guest.hears_tokens and guest.on_token(piece.encode())
+            stop = self.guest_thread.guest.hears_tokens and self._tell_block(piece)
         finally:
             self.watcher.token(piece)  # last: it wakes Trio's thread, which then wants the GIL (220 µs to a verdict, else 40)
         return TokenAction.STOP if stop else TokenAction.CONTINUE
+
+    def _tell_block(self, piece: str) -> bool:
+        """Show the block a piece of the reply. True when it has seen enough."""
+        guest = self.guest_thread.guest
+        is_enough = guest.on_token(piece.encode())
+        _pass_log_on(guest, self.watcher)
+        if self.transcript is not None:
+            self.transcript.token(piece, stop=is_enough)
+        return is_enough
 
     async def __call__(self, piece: str) -> TokenAction:
         """In Trio's thread, which no guest may hold up."""

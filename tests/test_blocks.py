@@ -9,12 +9,21 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 import wasmtime
+
+from cuttlefish import open_host
+from cuttlefish.authoring.conversations import case_files, read_conversation
+from cuttlefish.authoring.replay import replay
+from cuttlefish.engine import guest as engine
+from cuttlefish.engine.module import CompiledModule
+from cuttlefish.limits import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = ROOT / "blocks"
@@ -113,30 +122,41 @@ def blocks() -> dict[str, Compiled]:
 # Conversations
 
 
-def replay(guest: Guest, case: Path) -> None:
-    first, *turns = [json.loads(line) for line in case.read_text(encoding="utf-8").splitlines()]
-    command = guest.init(first["input"])
-    for turn in turns:
-        match turn:
-            case {"command": expected}:
-                assert command == expected
-            case {"event": event}:
-                command = guest.step(event)
-    assert turns[-1]["command"]["cmd"] in ("done", "fail")
+@pytest.fixture(scope="module")
+def modules() -> dict[str, CompiledModule]:
+    """The blocks as a host would load them."""
+
+    async def load() -> dict[str, CompiledModule]:
+        async with open_host() as host:
+            return {name: (await host.inspect(BLOCKS / name / f"{name}.wasm")).module for name in NAMES}
+
+    return trio.run(load)
+
+
+@contextmanager
+def started(module: CompiledModule) -> Iterator[engine.Guest]:
+    guest = engine.Guest(module, Limits())
+    try:
+        guest.start()
+        yield guest
+    finally:
+        guest.close()
 
 
 @pytest.mark.parametrize("case", sorted(BLOCKS.glob("*/cases/*.jsonl")), ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
-def test_a_block_answers_as_its_recorded_conversation(blocks: dict[str, Compiled], case: Path) -> None:
-    replay(Guest(blocks[case.parent.parent.name]), case)
+def test_a_block_answers_as_its_recorded_conversation(modules: dict[str, CompiledModule], case: Path) -> None:
+    conversation = read_conversation(case)
+    with started(modules[case.parent.parent.name]) as guest:
+        assert replay(guest, conversation) is None
+    assert conversation.is_over
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_init_starts_anew_whatever_came_before(blocks: dict[str, Compiled], name: str) -> None:
-    cases = sorted((BLOCKS / name / "cases").glob("*.jsonl"))
+def test_init_starts_anew_whatever_came_before(modules: dict[str, CompiledModule], name: str) -> None:
+    cases = [read_conversation(case) for case in case_files(BLOCKS / name)]
     assert len(cases) > 10
-    guest = Guest(blocks[name])
-    for case in [*cases, *reversed(cases)]:
-        replay(guest, case)
+    with started(modules[name]) as guest:
+        assert not any(replay(guest, case) for case in [*cases, *reversed(cases)])
 
 
 def example_input(name: str) -> Any:
@@ -240,6 +260,67 @@ def test_no_prompt_outgrows_a_small_context(blocks: dict[str, Compiled], text: s
 def test_a_part_ends_at_a_word_where_it_can(blocks: dict[str, Compiled]) -> None:
     commands = read_text(Guest(blocks["summarize"]), LONG_TEXTS["prose"])
     assert {word for part in parts_of(commands) for word in part.split()} == set(LONG_TEXTS["prose"].split())
+
+
+def said_of_a_cut_reply(blocks: dict[str, Compiled], reply: str) -> dict[str, Any]:
+    """The last command of summarize after a reply that was cut off, twice if it is asked for again."""
+    guest = Guest(blocks["summarize"])
+    guest.init({"path": "a.png"})
+    command = guest.step({"event": "opened", "handle": 1, "len": 9, "kind": {"kind": "image", "format": "png"}})
+    while command["cmd"] not in ("done", "fail"):
+        tokens = command.get("max_tokens", 0)
+        cut_reply = {"event": "infer_done", "text": reply, "tokens_out": tokens, "finish_reason": "length"}
+        command = guest.step(cut_reply if command["cmd"] == "infer" else {"event": "emitted"})
+    return command
+
+
+@pytest.mark.parametrize(
+    ("kept", "lost"),
+    [
+        ("One two.", " Three"),
+        ("One two!", " Thr"),
+        ('He said "go home."', " The"),
+        ("It cost 18.4 euros. Nobody paid.", " It cost 18."),
+        ("They came in 2019.", " In 20"),
+        ("They met Dr. Lee, Mr. Ito and J. Smith.", " Then Mrs."),
+        ("Many came, e.g. Ann.", " Others, i.e. B"),
+        ("They wait ... and see.", " They"),
+        ("The pass is wide.", " It is 5 fath. deep"),
+        ("Sie kam am 3. März.", " Er kam am 4. Apr"),
+        ("1. It rained at night.", " 2."),
+        ("雪が降った。「寒い。」", "人は"),
+        ("बर्फ गिरी।", " लोग"),
+        ("It snowed.", "\n\nIt al"),
+        ("It snowed. It rained.", " It snowed. It rained. It snowed. It rained. It snowed. It"),
+        ("It snowed**.**", " But"),
+    ],
+)
+def test_a_summary_that_was_cut_ends_with_a_whole_sentence(blocks: dict[str, Compiled], kept: str, lost: str) -> None:
+    result = said_of_a_cut_reply(blocks, kept + lost)["result"]
+    assert result["summary"] == kept
+    assert result["left_out"] == "the end of the model's reply, cut off as too long"
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "...", "1. 2. 3.", "Dr.", "Sure! The crew of the pass went", "The crew, which", "雪が", "A. B. C."]
+)
+def test_a_cut_reply_without_whole_sentences_never_passes_for_a_summary(blocks: dict[str, Compiled], reply: str) -> None:
+    assert said_of_a_cut_reply(blocks, reply)["code"] == "cut_off"
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_a_cut_reply_holds_only_its_sentences_come_out(blocks: dict[str, Compiled], seed: int) -> None:
+    random_source = random.Random(seed)
+    pieces = [*PIECES, "word ", "Dr.", "3.", '"', "...", "**", "?"]
+    reply = "".join(random_source.choice(pieces) for _ in range(random_source.randrange(60)))
+    command = said_of_a_cut_reply(blocks, reply)
+    if command["cmd"] == "fail":
+        assert command["code"] == "cut_off"
+        return
+    summary = command["result"]["summary"]
+    assert reply.strip(" \t\n\v\f\r").startswith(summary)
+    assert summary.rstrip("\"')]*”’»」』）")[-1] in ".!?。"
+    assert command["result"]["left_out"]
 
 
 # Read-document
@@ -539,13 +620,9 @@ const Probe = struct {
     pub fn step(self: *Probe, event: cuttlefish.Event) cuttlefish.Command {
         return switch (event) {
             .sliced_bytes => |window| cuttlefish.emit(window.bytes),
-            .emitted => if (self.has_asked) cuttlefish.resize(7, 640, 480) else self.ask(),
-            .infer_done => |reply| cuttlefish.emit(.{ .text = reply.text, .seen = self.seen }),
-            .page_imaged => |picture| if (picture.format) |_|
-                cuttlefish.documentText(picture.handle)
-            else
-                cuttlefish.crop(picture.handle, .{ .x = 1, .y = 2, .width = 3, .height = 4 }),
-            .page_texted => |page| cuttlefish.done(.{ .images = page.images, .coverage = page.coverage() }),
+            .emitted => if (self.has_asked) cuttlefish.documentText(7) else self.ask(),
+            .infer_done => |reply| cuttlefish.emit(.{ .text = reply.text, .seen = self.seen, .cut = reply.isCut(8) }),
+            .page_texted => |page| cuttlefish.done(if (page.coverage) |part| part.value() / 2 else null),
             else => cuttlefish.unexpected(event),
         };
     }
@@ -627,34 +704,61 @@ def test_a_token_hook_is_exported_only_by_a_block_that_has_one(probe: Guest) -> 
     assert probe.call("cf_on_token", 0, 0) == 1
 
 
-def test_the_kit_writes_and_reads_every_form_the_shipped_blocks_leave_out(probe: Guest) -> None:
+def asked(probe: Guest) -> Any:
+    """The probe's question to the model, which it asks second."""
     assert probe.init({"depth": 0}) == {"cmd": "slice_bytes", "handle": 1, "offset": 0, "len": 9_007_199_254_740_993}
     assert probe.step({"event": "sliced_bytes", "bytes_base64": "aGk/", "next_offset": 3}) == {"cmd": "emit", "progress": "hi?"}
-    assert probe.step({"event": "emitted"}) == {"cmd": "infer", "prompt": "Look.", "max_tokens": 8, "images": [2, 3]}
+    return probe.step({"event": "emitted"})
+
+
+def test_the_hook_sees_tokens_between_a_question_and_its_answer(probe: Guest) -> None:
+    assert asked(probe) == {"cmd": "infer", "prompt": "Look.", "max_tokens": 8, "images": [2, 3]}
     probe.send("cf_on_token", "é".encode())
     # A pair of surrogate escapes is one character.
     reply = b'{"tokens_out":1,"text":"\\ud83d\\ude00","event":"infer_done"}'
-    assert probe.payload(probe.send("cf_step", reply)) == {"cmd": "emit", "progress": {"text": "😀", "seen": 2}}
-    box = {"op": "resize", "max_width": 640, "max_height": 480}
-    assert probe.step({"event": "emitted"}) == {"cmd": "image_op", "handle": 7, "op": box}
-    part = {"op": "crop", "x": 1, "y": 2, "width": 3, "height": 4}
-    assert probe.step({"event": "page_imaged", "handle": 8, "len": 1}) == {"cmd": "image_op", "handle": 8, "op": part}
-    imaged = {"event": "page_imaged", "handle": 9, "len": 1, "kind": {"kind": "image", "format": "png"}}
-    assert probe.step(imaged) == {"cmd": "document_text", "handle": 9}
-    page = {"event": "page_texted", "text": "", "images": 2, "coverage": 0.25}
-    assert probe.step(page) == {"cmd": "done", "result": {"images": 2, "coverage": 0.25}}
+    seen = {"text": "😀", "seen": 2, "cut": False}
+    assert probe.payload(probe.send("cf_step", reply)) == {"cmd": "emit", "progress": seen}
 
 
-@pytest.mark.parametrize("coverage", [None, "0.5", [1]])
-def test_a_coverage_that_is_no_number_is_none(probe: Guest, coverage: object) -> None:
-    probe.init({"depth": 0})
-    probe.step({"event": "sliced_bytes", "bytes_base64": "", "next_offset": 3})
-    probe.step({"event": "emitted"})
+@pytest.mark.parametrize(
+    ("told", "cut"),
+    [
+        ({"tokens_out": 8, "finish_reason": "stop"}, False),
+        ({"tokens_out": 8, "finish_reason": "stopped_by_block"}, False),
+        ({"tokens_out": 7, "finish_reason": "length"}, True),
+        ({"tokens_out": 7}, False),
+        ({"tokens_out": 8}, True),
+        ({"tokens_out": 8, "finish_reason": None}, True),
+    ],
+)
+def test_a_reply_is_cut_if_the_host_says_so_or_all_tokens_are_used_and_it_says_nothing(
+    probe: Guest, told: dict[str, object], cut: bool
+) -> None:
+    asked(probe)
+    assert probe.step({"event": "infer_done", "text": ""} | told)["progress"]["cut"] is cut
+
+
+@pytest.mark.parametrize("reason", ["tired", 1, [], ""])
+def test_a_reason_that_is_none_is_an_unreadable_event(probe: Guest, reason: object) -> None:
+    asked(probe)
+    assert probe.step({"event": "infer_done", "text": "", "tokens_out": 1, "finish_reason": reason})["code"] == "bad_event"
+
+
+@pytest.mark.parametrize(("coverage", "half"), [("0.25", 0.125), ("1", 0.5), ("3e-1", 0.15), ("null", None)])
+def test_a_coverage_is_read_to_the_nearest_double(probe: Guest, coverage: str, half: object) -> None:
+    asked(probe)
+    probe.step({"event": "infer_done", "text": "", "tokens_out": 1})
+    assert probe.step({"event": "emitted"}) == {"cmd": "document_text", "handle": 7}
+    page = probe.send("cf_step", b'{"event":"page_texted","text":"","coverage":%s}' % coverage.encode())
+    assert probe.payload(page) == {"cmd": "done", "result": half}
+
+
+@pytest.mark.parametrize("coverage", ["0.5", [1], True])
+def test_a_coverage_that_is_no_number_is_an_unreadable_event(probe: Guest, coverage: object) -> None:
+    asked(probe)
     probe.step({"event": "infer_done", "text": "", "tokens_out": 1})
     probe.step({"event": "emitted"})
-    probe.step({"event": "page_imaged", "handle": 9, "len": 1, "kind": {"kind": "image", "format": "png"}})
-    page = {"event": "page_texted", "text": "", "coverage": coverage}
-    assert probe.step(page) == {"cmd": "done", "result": {"images": None, "coverage": None}}
+    assert probe.step({"event": "page_texted", "text": "", "coverage": coverage})["code"] == "bad_event"
 
 
 @pytest.mark.parametrize("encoded", ["aGk", "aG k", "a===", "aGk_", "aGl="])

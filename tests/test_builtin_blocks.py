@@ -119,38 +119,60 @@ async def test_a_long_text_is_cut_for_the_prompt_and_progress_says_so() -> None:
 
 
 @pytest.mark.usefixtures("models_folder")
-async def test_a_model_fills_the_fields_or_the_block_says_that_it_did_not() -> None:
-    fields = {"payee": "who gets the money", "total": {"type": "number", "description": "the sum to pay"}}
-    envelope, progress = await run("extract", {"text": NOTICE, "fields": fields}, model=MODEL)
-    if envelope.status is JobStatus.COMPLETED:
-        assert isinstance(envelope.result, dict)
-        values = envelope.result["values"]
-        assert isinstance(values, dict)
-        assert list(values) == ["payee", "total"]
-        assert values["payee"] is None or isinstance(values["payee"], str)
-        assert values["total"] is None or isinstance(values["total"], int | float)
-    else:
-        assert envelope.error is not None
-        assert envelope.error.code == "no_json"
-        assert progress == [{"stage": "asking again", "done": 1, "of": 2}]
-    assert envelope.usage.tokens_out > 0
+async def test_even_a_small_model_fills_the_fields_because_it_is_held_to_a_schema() -> None:
+    fields = {"payee": "who gets the money", "total": {"type": "number", "description": "the sum to pay"}, "paid": {"type": "bool"}}
+    values = (await result_of("extract", {"text": NOTICE, "fields": fields}, model=MODEL))["values"]
+    assert list(values) == ["payee", "total", "paid"]
+    assert values["payee"] is None or isinstance(values["payee"], str)
+    assert values["total"] is None or isinstance(values["total"], int | float)
+    assert values["paid"] in (None, True, False)
 
 
 REPLIES = {
     "classify": ("poem", {"text": NOTICE, "labels": ["invoice", "poem"]}, {"route": "poem", "label": "poem"}),
-    "extract": ('Here: {"payee": null}', {"text": NOTICE, "fields": {"payee": ""}}, {"values": {"payee": None}}),
+    "extract": ('{"payee": null}', {"text": NOTICE, "fields": {"payee": ""}}, {"values": {"payee": None}}),
+    "extract without a schema": (
+        'Here: {"payee": null}',
+        {"text": NOTICE, "fields": {"payee": ""}, "schema": False},
+        {"values": {"payee": None}},
+    ),
+    "summarize": ("Pay Ann. ", {"path": "night-sky.txt"}, {"path": "night-sky.txt", "summary": "Pay Ann."}),
+    "summarize with a reply that is cut": (
+        "It was dark. " + "Nobody knew it. " * 100,
+        {"path": "scanned-note.pdf"},
+        {
+            "path": "scanned-note.pdf",
+            "summary": "[1 image(s)] It was dark. Nobody knew it.",
+            "left_out": "the end of the model's reply, cut off as too long",
+        },
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REPLIES)
 async def test_the_models_reply_becomes_the_result(name: str) -> None:
     reply, value, expected = REPLIES[name]
-    assert await result_of(name, value, model=f"stub:{reply}") == expected
+    assert await result_of(name.partition(" ")[0], value, model=f"stub:{reply}") == expected
+
+
+async def test_a_summary_that_is_cut_within_its_first_sentence_is_a_failure() -> None:
+    envelope, progress = await run("summarize", {"path": "scanned-note.pdf"}, model="stub:" + "on and " * 300)
+    assert envelope.error is not None
+    assert envelope.error.code == "cut_off"
+    assert {"stage": "asking again", "done": 1, "of": 1} in progress
+    assert envelope.usage.tokens_out == 96 + 192
+
+
+async def test_a_reply_that_does_not_fit_the_schema_made_of_the_fields_is_the_hosts_failure() -> None:
+    _, value, _ = REPLIES["extract"]
+    envelope, _ = await run("extract", value, model='stub:{"payee": 7}')
+    assert envelope.error is not None
+    assert envelope.error.code == "inference_failed"
 
 
 @pytest.mark.parametrize(("name", "code"), [("classify", "no_label"), ("extract", "no_json")])
 async def test_a_reply_that_cannot_be_used_is_quoted_after_a_second_try(name: str, code: str) -> None:
-    _, value, _ = REPLIES[name]
+    _, value, _ = REPLIES[name if name == "classify" else f"{name} without a schema"]
     envelope, progress = await run(name, value, model="stub:I cannot say")
     assert envelope.error is not None
     assert envelope.error.code == code

@@ -322,15 +322,15 @@ def test_wrong_use_is_one_line_and_changes_nothing(run: Run, store: BlockStore, 
 
 
 NOT_THERE = {
-    "wordcount": 'there is no block "wordcount"; did you mean "word-count"? A file is written with its folder or its .wasm',
-    "sum": 'there is no block "sum"; did you mean "sums"? A file is written with its folder or its .wasm',
+    "wordcount": 'there is no block "wordcount"; did you mean "word-count"? A file is written with its folder, .wasm or .py',
+    "sum": 'there is no block "sum"; did you mean "sums"? A file is written with its folder, .wasm or .py',
     "word-count@1": (
         'there is no block "word-count@1": "word-count" comes with cuttlefish and has no versions. Leave the "@1" out'
     ),
     "sums@2": 'there is no version "2" of the block "sums" in the catalogue; known: 1.2',
     "./sums": 'there is no block "./sums"',
     "s" * 300: f'there is no block "{"s" * 58}…; known: sums, {", ".join(sorted(builtin_blocks()))}. '
-    "A file is written with its folder or its .wasm",
+    "A file is written with its folder, .wasm or .py",
     "a\0/b": 'there is no block "a\\u0000/b": no file can be called that',
 }
 

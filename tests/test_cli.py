@@ -94,7 +94,7 @@ WRONG_USE = {
     "absent pipeline": (["run", "absent.toml", "--input", "a=b"], 'cuttlefish: there is no pipeline "absent.toml"'),
     "a name near a built-in": (
         ["run", "sumarize", "--input", "a=b"],
-        'cuttlefish: there is no block "sumarize"; did you mean "summarize"? A file is written with its folder or its .wasm',
+        'cuttlefish: there is no block "sumarize"; did you mean "summarize"? A file is written with its folder, .wasm or .py',
     ),
     "drawing a block's job": (
         ["run", "summarize", "--input", "a=b", "--graph"],
@@ -105,7 +105,10 @@ WRONG_USE = {
         "cuttlefish: argument --dot: not allowed with argument --svg (see cuttlefish graph --help)",
     ),
     "checking nothing": (["check"], "cuttlefish: the following arguments are required: FILE (see cuttlefish check --help)"),
-    "inspecting nothing": (["block", "inspect", "absent.wasm"], 'cuttlefish: there is no block "absent.wasm"'),
+    "inspecting nothing": (
+        ["block", "inspect", "absent.wasm"],
+        'cuttlefish: there is no "absent.wasm"; give a block\'s folder, its source or its .wasm file',
+    ),
 }
 
 
@@ -277,7 +280,7 @@ def test_check_tells_every_problem_of_every_file_by_its_line(pipeline: Path) -> 
     assert wrong.splitlines() == [
         'flows/wrong.toml:2: read grants "absent", which does not exist',
         'flows/wrong.toml:5: node "a": there is no block "word-cuont"; did you mean "word-count"? '
-        "A file is written with its folder or its .wasm (not_found)",
+        "A file is written with its folder, .wasm or .py (not_found)",
     ]
     assert well + "\n" == CHECKED
     assert others == [
@@ -398,7 +401,7 @@ def test_what_is_drawn_is_utf8_in_any_locale_and_for_a_reader_that_is_gone(pipel
 
 def test_help_is_there_for_every_command_and_imports_next_to_nothing() -> None:
     commands = ["", "run", "check", "graph", "block", "models", "models pull", "models list"]
-    commands += [f"block {action}" for action in ("inspect", "add", "list", "show", "rm")]
+    commands += [f"block {action}" for action in ("new", "build", "test", "check", "inspect", "add", "list", "show", "rm")]
     for arguments in map(str.split, commands):
         assert cuttlefish(*arguments, "--help").stdout.startswith(b"usage: cuttlefish")
     script = """

@@ -232,7 +232,7 @@ def spinning(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
         guests.append(Guest(*arguments))
         return guests[-1]
 
-    monkeypatch.setattr("cuttlefish.loop.Guest", recorded)
+    monkeypatch.setattr("cuttlefish.engine.guest_thread.Guest", recorded)
     return lambda: any(g.running_since is not None and time.monotonic() - g.running_since > 0.02 for g in guests)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+BLOCK, *PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=["without an event loop", "with trio"])
@@ -25,6 +25,14 @@ def test_the_readmes_programs_run_as_printed(program: str) -> None:
     else:
         assert "a short summary" in done.stdout
         assert done.stdout.endswith("completed\n")
+
+
+def test_the_readmes_block_runs_as_printed(tmp_path: Path) -> None:
+    (tmp_path / "first_line.py").write_text(BLOCK, encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (words,) = re.findall(r"`cuttlefish (run first_line.py .*?)`", TEXT)
+    done = subprocess.run([sys.executable, "-m", "cuttlefish", *words.split()], cwd=tmp_path, capture_output=True, timeout=120)
+    assert json.loads(done.stdout)["result"] == {"first_line": "one", "bytes": 8}
 
 
 def test_the_readmes_error_is_the_one_that_people_get() -> None:

@@ -39,4 +39,5 @@ class ErrorCode(StrEnum):
     DOCUMENT_PASSWORD = "document_password", "A document that is locked with a password."
     DOCUMENT_CRASHED = "document_crashed", "The process that read a document died. Only this job is affected."
     REPLAY_DIVERGED = "replay_diverged", "A block answered recorded events with other commands than were recorded."
+    BUILD_FAILED = "build_failed", "A block's source does not compile."
     INTERNAL = "internal", "A bug of the host. The message has a reference to the log."

@@ -74,32 +74,37 @@ const Classify = struct {
     pub fn step(self: *Classify, event: cuttlefish.Event) cuttlefish.Command {
         return switch (event) {
             .emitted => self.ask(),
-            .infer_done => |reply| self.read(reply.text),
+            .infer_done => |reply| self.read(reply),
             else => cuttlefish.unexpected(event),
         };
     }
 
     fn ask(self: *Classify) cuttlefish.Command {
         var list: []const u8 = "";
-        var longest: usize = 0;
         for (self.labels) |label| {
             list = cuttlefish.format("{s}{s}\"{s}\"", .{ list, if (list.len > 0) ", " else "", label.bytes });
-            longest = @max(longest, label.bytes.len);
         }
         const values = .{ self.text, list };
         return cuttlefish.infer(.{
             .prompt = if (self.is_second_try) cuttlefish.format(stern_pattern, values) else cuttlefish.format(prompt_pattern, values),
-            .max_tokens = @intCast(longest + extra_tokens),
+            .max_tokens = self.replyTokens(),
         });
     }
 
-    fn read(self: *Classify, reply: []const u8) cuttlefish.Command {
-        const problem = switch (match(reply, self.labels)) {
+    fn replyTokens(self: *const Classify) u32 {
+        var longest: usize = 0;
+        for (self.labels) |label| longest = @max(longest, label.bytes.len);
+        return @intCast(longest + extra_tokens);
+    }
+
+    fn read(self: *Classify, reply: cuttlefish.Reply) cuttlefish.Command {
+        const is_cut = reply.isCut(self.replyTokens());
+        const problem = switch (match(reply.text, self.labels, is_cut)) {
             .label => |index| {
                 const label = self.labels[index].bytes;
                 return cuttlefish.done(.{ .route = label, .label = label });
             },
-            .none => "which names none of the labels",
+            .none => if (is_cut) "which was cut off there and does not begin with a label" else "which names none of the labels",
             .several => "which names more than one of the labels",
         };
         if (!self.is_second_try) {
@@ -108,7 +113,7 @@ const Classify = struct {
         }
         return cuttlefish.fail("no_label", cuttlefish.format(
             "asked twice, the model answered \"{s}\", {s}. Use a larger model, or labels that are easier to tell apart.",
-            .{ utf8.quotable(reply, quoted_chars), problem },
+            .{ utf8.quotable(reply.text, quoted_chars), problem },
         ));
     }
 };
@@ -141,18 +146,21 @@ fn labelProblem(labels: []const cuttlefish.Text) ?[]const u8 {
 const Match = union(enum) { label: usize, none, several };
 
 /// The label that a reply names: one at its start, with signs such as quotes before it, or else the only one found in it.
-/// Upper and lower case of ASCII letters are the same.
-fn match(reply: []const u8, labels: []const cuttlefish.Text) Match {
+/// Upper and lower case of ASCII letters are the same. Of a reply that was cut off only its start counts, because what is missing might
+/// name another label, or be the rest of a longer one.
+fn match(reply: []const u8, labels: []const cuttlefish.Text, is_cut: bool) Match {
     var found: ?usize = null;
     var at: usize = 0;
     var only_signs_so_far = true;
     while (at < reply.len) {
         if (longestLabelAt(reply, at, labels)) |index| {
+            const end = at + labels[index].bytes.len;
+            if (is_cut) return if (only_signs_so_far and end < reply.len) .{ .label = index } else .none;
             if (only_signs_so_far) return .{ .label = index };
             if (found) |earlier| if (earlier != index) return .several;
             found = index;
             // A label within a longer one that was named is not named itself.
-            at += labels[index].bytes.len;
+            at = end;
             continue;
         }
         const character = utf8.characterAt(reply, at);

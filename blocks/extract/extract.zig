@@ -1,7 +1,7 @@
 //! Reads values out of a text, as one JSON object with the keys that were asked for.
 //!
-//! The model's reply is checked, not trusted: what comes out has exactly the fields that were asked
-//! for, each of its type or null.
+//! The host is asked for a reply that fits a JSON Schema made from the fields. It is checked all the same, because older hosts
+//! take no notice of a schema: what comes out has exactly the fields that were asked for, each of its type or null.
 
 const std = @import("std");
 const cuttlefish = @import("cuttlefish");
@@ -58,17 +58,19 @@ const Field = struct { name: []const u8, type: Type, description: []const u8 };
 const Extract = struct {
     text: []const u8 = "",
     fields: []const Field = &.{},
+    uses_schema: bool = true,
     is_second_try: bool = false,
     /// What the second try is told: the reply to the first, and what is wrong with it.
     first_reply: []const u8 = "",
     first_problem: []const u8 = "",
 
     pub const signature: cuttlefish.Signature = .{ .input = "{text: text, fields: json}", .output = "{values: json}" };
-    pub const options = "the whole number max_chars";
+    pub const options = "the whole number max_chars, and schema, which is true or false";
     pub const Input = struct {
         text: cuttlefish.Text,
         fields: Json,
         max_chars: cuttlefish.Whole(u32) = .{ .value = default_max_chars },
+        schema: bool = true,
     };
 
     pub fn init(self: *Extract, input: Input) cuttlefish.Command {
@@ -76,6 +78,7 @@ const Extract = struct {
             .fields => |fields| fields,
             .problem => |problem| return cuttlefish.fail("bad_fields", problem),
         };
+        self.uses_schema = input.schema;
         self.text = utf8.trimmed(input.text.bytes);
         if (!utf8.hasWords(self.text)) return cuttlefish.fail("no_text", "the text has no letter or digit, so it holds no values. Give a text with words.");
         const length = utf8.characters(self.text);
@@ -90,7 +93,7 @@ const Extract = struct {
     pub fn step(self: *Extract, event: cuttlefish.Event) cuttlefish.Command {
         return switch (event) {
             .emitted => self.ask(),
-            .infer_done => |reply| self.read(reply.text),
+            .infer_done => |reply| self.read(reply),
             else => cuttlefish.unexpected(event),
         };
     }
@@ -114,24 +117,32 @@ const Extract = struct {
                 cuttlefish.format(repair_pattern, .{ prompt, self.first_reply, self.first_problem })
             else
                 prompt,
-            .max_tokens = @intCast(@min(most_tokens, field_tokens * (1 + self.fields.len))),
+            .max_tokens = self.replyTokens(),
+            .options = .{ .schema = if (self.uses_schema) Json.of(Schema{ .fields = self.fields }) else null },
         });
     }
 
-    fn read(self: *Extract, reply: []const u8) cuttlefish.Command {
-        const problem = switch (readReply(reply, self.fields)) {
+    fn replyTokens(self: *const Extract) u32 {
+        return @intCast(@min(most_tokens, field_tokens * (1 + self.fields.len)));
+    }
+
+    fn read(self: *Extract, reply: cuttlefish.Reply) cuttlefish.Command {
+        const problem = switch (readReply(reply.text, self.fields)) {
             .values => |values| return cuttlefish.done(.{ .values = values }),
-            .problem => |problem| problem,
+            .problem => |problem| if (reply.isCut(self.replyTokens()))
+                cuttlefish.format("{s}, and it was cut off after {d} tokens", .{ problem, reply.tokens_out })
+            else
+                problem,
         };
         if (!self.is_second_try) {
             self.is_second_try = true;
-            self.first_reply = copied(utf8.first(utf8.trimmed(reply), repeated_chars));
+            self.first_reply = copied(utf8.first(utf8.trimmed(reply.text), repeated_chars));
             self.first_problem = copied(problem);
             return cuttlefish.emit(.{ .stage = "asking again", .done = 1, .of = 2 });
         }
         return cuttlefish.fail("no_json", cuttlefish.format(
             "asked twice, the model answered \"{s}\": {s}. Use a larger model, fewer fields, or plainer descriptions.",
-            .{ utf8.quotable(reply, quoted_chars), problem },
+            .{ utf8.quotable(reply.text, quoted_chars), problem },
         ));
     }
 };
@@ -182,6 +193,36 @@ fn readField(member: Members.Member) ?Field {
 fn textOf(value: Json) ?[]const u8 {
     return utf8.trimmed((value.readWith(cuttlefish.Text, cuttlefish.runAllocator()) orelse return null).bytes);
 }
+
+/// The JSON Schema of a reply. It sets no lengths: an engine that keeps to them would cut a value, which then looks whole.
+const Schema = struct {
+    fields: []const Field,
+
+    pub fn jsonStringify(self: Schema, writer: anytype) !void {
+        try writer.beginObject();
+        try writer.objectField("type");
+        try writer.write("object");
+        try writer.objectField("properties");
+        try writer.beginObject();
+        for (self.fields) |field| {
+            try writer.objectField(field.name);
+            const name = switch (field.type) {
+                .text => "string",
+                .number => "number",
+                .bool => "boolean",
+            };
+            try writer.write(.{ .type = [_][]const u8{ name, "null" } });
+        }
+        try writer.endObject();
+        try writer.objectField("required");
+        try writer.beginArray();
+        for (self.fields) |field| try writer.write(field.name);
+        try writer.endArray();
+        try writer.objectField("additionalProperties");
+        try writer.write(false);
+        try writer.endObject();
+    }
+};
 
 fn isName(name: []const u8) bool {
     if (utf8.trimmed(name).len == 0 or utf8.characters(name) > longest_name) return false;

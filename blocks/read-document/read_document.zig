@@ -76,7 +76,7 @@ const ReadDocument = struct {
             },
             .page_texted => |page| self.lookAtPage(page),
             .page_imaged => |picture| self.ask(picture.handle),
-            .infer_done => |reply| self.readReply(reply.text, reply.tokens_out),
+            .infer_done => |reply| self.readReply(reply),
             else => cuttlefish.unexpected(event),
         };
     }
@@ -180,13 +180,13 @@ const ReadDocument = struct {
         return cuttlefish.infer(.{ .prompt = picture_prompt, .max_tokens = picture_reply_tokens, .images = &.{picture} });
     }
 
-    fn readReply(self: *ReadDocument, reply: []const u8, tokens: u64) cuttlefish.Command {
-        if (!hasWords(reply)) return self.add("", "no_text: the model found no text in the picture");
-        if (tokens >= picture_reply_tokens) return self.add(trimmed(reply), std.fmt.comptimePrint(
+    fn readReply(self: *ReadDocument, reply: cuttlefish.Reply) cuttlefish.Command {
+        if (!hasWords(reply.text)) return self.add("", "no_text: the model found no text in the picture");
+        if (reply.isCut(picture_reply_tokens)) return self.add(trimmed(reply.text), std.fmt.comptimePrint(
             "cut_off: the model's reply reached {d} tokens, so the end of the text may be missing",
             .{picture_reply_tokens},
         ));
-        return self.add(trimmed(reply), "");
+        return self.add(trimmed(reply.text), "");
     }
 
     // Pages

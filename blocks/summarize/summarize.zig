@@ -3,12 +3,16 @@
 //! A long text is cut into parts that fit a small model's context. Each part's summary becomes a
 //! note; when the notes themselves grow too long for one prompt, they are merged into one. So the
 //! block never holds more than one part, one page and one prompt's worth of notes.
+//!
+//! A reply that was cut off is never taken for a whole one: it ends with its last whole sentence, and
+//! the result says that something is left out.
 
 const std = @import("std");
 const cuttlefish = @import("cuttlefish");
 
-const hasWords = cuttlefish.utf8.hasWords;
-const trimmed = cuttlefish.utf8.trimmed;
+const utf8 = cuttlefish.utf8;
+const hasWords = utf8.hasWords;
+const trimmed = utf8.trimmed;
 
 // Sizes, in tokens of a small model with a context of 2,048. A part is about 3,600 bytes of English
 // or 1,400 of Chinese. Measured with SmolLM2's vocabulary, which knows English and little else, whole
@@ -19,6 +23,9 @@ const instruction_tokens = 110; // the longer instructions below and the chat te
 const part_reply_tokens = 96;
 const merge_reply_tokens = 160;
 const part_tokens = 1400;
+
+/// A reply that was cut off before it said anything whole is asked for once more, and may be longer by this factor.
+const second_try_factor = 2;
 
 /// A longer reply is clipped before it joins the notes, so that the next one always fits too.
 const note_tokens = 560;
@@ -31,7 +38,7 @@ const part_bytes = 3 * part_tokens;
 const window_bytes = 6000;
 
 comptime {
-    std.debug.assert(part_tokens + instruction_tokens + merge_reply_tokens <= context_tokens);
+    std.debug.assert(part_tokens + instruction_tokens + second_try_factor * merge_reply_tokens <= context_tokens);
     std.debug.assert(merge_above_tokens + note_tokens < part_tokens);
     std.debug.assert(part_bytes < window_bytes);
 }
@@ -45,7 +52,7 @@ const text_prompt =
     \\{s}
     \\</text>
     \\
-    \\In two or three sentences, in the language of the text, what does it say? Keep the important names and numbers. Answer with the summary only.
+    \\Summarize this part in two or three sentences, in its own language. Keep the important names and numbers. Answer with the summary only.
 ;
 
 const merge_prompt =
@@ -55,7 +62,7 @@ const merge_prompt =
     \\{s}
     \\</notes>
     \\
-    \\In two or three sentences, in the language of the notes, what does the whole document say? Keep the important names and numbers. Answer with the summary only.
+    \\Summarize the whole document in two or three sentences, in the language of the notes. Keep the important names and numbers. Answer with the summary only.
 ;
 
 const page_prompt =
@@ -65,6 +72,9 @@ const page_prompt =
 const image_prompt =
     "Describe what this image shows in two or three plain sentences. If it holds text, say what the text says. " ++
     "Answer with the description only.";
+
+/// What became of a reply: kept as it was, up to its last whole sentence, or up to a word.
+const NoteState = enum { whole, shortened, torn };
 
 const Summarize = struct {
     path: []const u8 = "",
@@ -85,8 +95,18 @@ const Summarize = struct {
     notes_len: usize = 0,
     notes_count: u64 = 0,
 
+    /// The question under way, kept for asking it again.
     asked: enum { part, merge } = .part,
-    after_report: enum { advance, merge } = .advance,
+    prompt: std.ArrayList(u8) = .empty,
+    picture: ?u32 = null,
+    is_second_try: bool = false,
+
+    /// Of the replies so far, those whose end was left out; and whether the last note ends within a sentence.
+    replies: u64 = 0,
+    shortened: u64 = 0,
+    is_note_torn: bool = false,
+
+    after_report: enum { advance, merge, ask_again } = .advance,
 
     pub const signature: cuttlefish.Signature = .{ .input = "{path: text}", .output = "{path: text, summary: text}" };
     pub const Input = struct { path: cuttlefish.Text };
@@ -102,10 +122,11 @@ const Summarize = struct {
             .sliced => |window| self.readWindow(window),
             .page_texted => |page| self.readPage(page.text),
             .page_imaged => |picture| self.describePage(picture.handle),
-            .infer_done => |reply| self.note(reply.text),
+            .infer_done => |reply| self.readReply(reply),
             .emitted => switch (self.after_report) {
                 .advance => self.advance(),
                 .merge => self.merge(),
+                .ask_again => self.inferAnswer(),
             },
             else => cuttlefish.unexpected(event),
         };
@@ -127,7 +148,7 @@ const Summarize = struct {
             },
             .image => {
                 self.source = .image;
-                return self.ask(.part, image_prompt, &.{self.handle});
+                return self.ask(.part, image_prompt, self.handle);
             },
             .binary => return cuttlefish.fail("unsupported_kind", cuttlefish.format(
                 "\"{s}\" is neither a text in UTF-8 nor a PDF nor an image. Convert it to one of these first.",
@@ -142,7 +163,7 @@ const Summarize = struct {
     fn advance(self: *Summarize) cuttlefish.Command {
         if (thirdsOf(self.notesText()) > 3 * merge_above_tokens) return self.report("merging", .merge);
         while (self.takePart()) |part| {
-            if (hasWords(part)) return self.ask(.part, cuttlefish.format(text_prompt, .{trimmed(part)}), &.{});
+            if (hasWords(part)) return self.ask(.part, cuttlefish.format(text_prompt, .{trimmed(part)}), null);
         }
         if (self.next == self.end) return self.conclude();
         if (self.source == .text) return cuttlefish.slice(self.handle, self.next, window_bytes);
@@ -172,7 +193,7 @@ const Summarize = struct {
     fn describePage(self: *Summarize, picture: u32) cuttlefish.Command {
         self.wants_picture = false;
         self.next += 1;
-        return self.ask(.part, page_prompt, &.{picture});
+        return self.ask(.part, page_prompt, picture);
     }
 
     fn gather(self: *Summarize, text: []const u8) void {
@@ -195,42 +216,90 @@ const Summarize = struct {
         // A page that needs its picture comes after the pages before it, which are a part now.
         const may_grow = self.next < self.end and !self.wants_picture;
         if (fitting == rest.len and may_grow) return null;
-        const part = rest[0..lastWordEnd(rest, fitting)];
+        const part = if (fitting == rest.len) rest else rest[0..lastWordEnd(rest[0..fitting])];
         self.taken += part.len;
         return part;
     }
 
     // Summarizing
 
-    fn ask(self: *Summarize, what: @FieldType(Summarize, "asked"), prompt: []const u8, images: []const u32) cuttlefish.Command {
+    fn ask(self: *Summarize, what: @FieldType(Summarize, "asked"), prompt: []const u8, picture: ?u32) cuttlefish.Command {
         self.asked = what;
+        self.prompt.clearRetainingCapacity();
+        self.prompt.appendSlice(cuttlefish.runAllocator(), prompt) catch @trap();
+        self.picture = picture;
+        self.is_second_try = false;
+        return self.inferAnswer();
+    }
+
+    fn inferAnswer(self: *Summarize) cuttlefish.Command {
         return cuttlefish.infer(.{
-            .prompt = prompt,
-            .max_tokens = if (what == .merge) merge_reply_tokens else part_reply_tokens,
-            .images = images,
+            .prompt = self.prompt.items,
+            .max_tokens = self.replyTokens(),
+            .images = if (self.picture) |*handle| handle[0..1] else &.{},
         });
     }
 
-    fn merge(self: *Summarize) cuttlefish.Command {
-        return self.ask(.merge, cuttlefish.format(merge_prompt, .{self.notesText()}), &.{});
+    fn replyTokens(self: *const Summarize) u32 {
+        const once: u32 = if (self.asked == .merge) merge_reply_tokens else part_reply_tokens;
+        return if (self.is_second_try) second_try_factor * once else once;
     }
 
-    fn note(self: *Summarize, reply: []const u8) cuttlefish.Command {
-        const text = trimmed(reply);
-        if (!hasWords(text)) return cuttlefish.fail("empty_reply", cuttlefish.format(
-            "the model answered without a single word about \"{s}\". Run it again, or with another model.",
-            .{self.path},
+    fn merge(self: *Summarize) cuttlefish.Command {
+        return self.ask(.merge, cuttlefish.format(merge_prompt, .{self.notesText()}), null);
+    }
+
+    fn readReply(self: *Summarize, reply: cuttlefish.Reply) cuttlefish.Command {
+        const text = trimmed(reply.text);
+        if (!reply.isCut(self.replyTokens())) {
+            if (!hasWords(text)) return cuttlefish.fail("empty_reply", cuttlefish.format(
+                "the model answered without a single word about \"{s}\". Run it again, or with another model.",
+                .{self.path},
+            ));
+            return self.keepReply(text, .whole);
+        }
+        if (wholeSentences(text)) |sentences| return self.keepReply(sentences, .shortened);
+        if (!self.is_second_try) {
+            self.is_second_try = true;
+            return self.report("asking again", .ask_again);
+        }
+        // As one note of many, half a sentence is better than an end to hours of work. As the summary it is none.
+        if (self.isLastReply() or !hasWords(text)) return cuttlefish.fail("cut_off", cuttlefish.format(
+            "the model's reply about \"{s}\" was cut off after {d} and again after {d} tokens, before it had said enough in whole sentences. " ++
+                "Use a model that answers in a few sentences.",
+            .{ self.path, self.replyTokens() / second_try_factor, self.replyTokens() },
         ));
+        return self.keepReply(trimmed(text[0..lastWordEnd(text)]), .torn);
+    }
+
+    /// Whether the reply that is waited for becomes the summary.
+    fn isLastReply(self: *const Summarize) bool {
+        return self.isReadToTheEnd() and (self.asked == .merge or self.notes_count == 0);
+    }
+
+    fn keepReply(self: *Summarize, text: []const u8, state: NoteState) cuttlefish.Command {
+        self.replies += 1;
+        const is_last = self.isLastReply();
         if (self.asked == .merge) {
             self.notes_len = 0;
             self.notes_count = 0;
         }
-        if (self.notes_count == 0 and self.isReadToTheEnd()) return self.finish(text);
-        self.addNote(text[0..prefixWithin(text, note_tokens)]);
+        if (is_last) {
+            self.shortened += @intFromBool(state != .whole);
+            return self.finish(text);
+        }
+        const fitting = text[0..prefixWithin(text, note_tokens)];
+        if (fitting.len == text.len) {
+            self.addNote(text, state);
+        } else if (wholeSentences(fitting)) |sentences| {
+            self.addNote(sentences, .shortened);
+        } else {
+            self.addNote(trimmed(fitting[0..lastWordEnd(fitting)]), .torn);
+        }
         return self.report("summarizing", .advance);
     }
 
-    fn addNote(self: *Summarize, text: []const u8) void {
+    fn addNote(self: *Summarize, text: []const u8, state: NoteState) void {
         if (self.notes_count > 0) {
             self.notes[self.notes_len] = '\n';
             self.notes_len += 1;
@@ -238,6 +307,8 @@ const Summarize = struct {
         @memcpy(self.notes[self.notes_len..][0..text.len], text);
         self.notes_len += text.len;
         self.notes_count += 1;
+        self.shortened += @intFromBool(state != .whole);
+        self.is_note_torn = state == .torn;
     }
 
     fn notesText(self: *const Summarize) []const u8 {
@@ -251,13 +322,19 @@ const Summarize = struct {
     fn conclude(self: *Summarize) cuttlefish.Command {
         return switch (self.notes_count) {
             0 => cuttlefish.fail("nothing_to_summarize", cuttlefish.format("\"{s}\" holds no words to summarize.", .{self.path})),
-            1 => self.finish(self.notesText()),
+            // One note alone is the summary, unless it ends within a sentence; then the model puts it into whole ones.
+            1 => if (self.is_note_torn) self.report("merging", .merge) else self.finish(self.notesText()),
             else => self.report("merging", .merge),
         };
     }
 
     fn finish(self: *Summarize, summary: []const u8) cuttlefish.Command {
-        return cuttlefish.done(.{ .path = self.path, .summary = summary });
+        if (self.shortened == 0) return cuttlefish.done(.{ .path = self.path, .summary = summary });
+        const left_out = if (self.replies == 1)
+            "the end of the model's reply, cut off as too long"
+        else
+            cuttlefish.format("the end of {d} of the model's {d} replies, cut off as too long", .{ self.shortened, self.replies });
+        return cuttlefish.done(.{ .path = self.path, .summary = summary, .left_out = left_out });
     }
 
     fn report(self: *Summarize, stage: []const u8, then: @FieldType(Summarize, "after_report")) cuttlefish.Command {
@@ -310,22 +387,96 @@ fn prefixWithin(text: []const u8, tokens: usize) usize {
     var thirds: usize = 0;
     var character_start: usize = 0;
     for (text, 0..) |byte, index| {
-        if (cuttlefish.utf8.startsCharacter(byte)) character_start = index;
+        if (utf8.startsCharacter(byte)) character_start = index;
         thirds += meter.thirds(byte);
         if (thirds > 3 * tokens) return character_start;
     }
     return text.len;
 }
 
-/// Where to cut a text that must end by `limit`: after a white space if there is one in the last
-/// quarter, because half a word misleads a model; else at `limit`.
-fn lastWordEnd(text: []const u8, limit: usize) usize {
-    if (limit == text.len) return limit;
-    var end = limit;
-    while (end > limit - limit / 4) : (end -= 1) {
+/// Where to end a text that may go on within a word: after the last white space if there is one in the last quarter,
+/// because half a word misleads a model; else where it ends.
+fn lastWordEnd(text: []const u8) usize {
+    var end = text.len;
+    while (end > text.len - text.len / 4) : (end -= 1) {
         if (std.ascii.isWhitespace(text[end - 1])) return end;
     }
-    return limit;
+    return text.len;
+}
+
+// Sentences
+
+/// The whole sentences of a reply that was cut off, up to where it repeats itself: small models do, without an end. Null
+/// if most of the reply would be lost, since then "Sure!" might be all that is left.
+fn wholeSentences(reply: []const u8) ?[]const u8 {
+    var end: usize = 0;
+    while (sentenceEnd(reply, end)) |next| {
+        if (std.mem.find(u8, reply[0..end], trimmed(reply[end..next])) != null) return reply[0..end];
+        end = next;
+    }
+    return if (end > 0 and 2 * end >= reply.len) reply[0..end] else null;
+}
+
+/// Where the sentence ends that begins at `start`; null if that is not sure.
+fn sentenceEnd(text: []const u8, start: usize) ?usize {
+    var at = start;
+    while (at < text.len) {
+        const mark_start = at;
+        const mark = utf8.characterAt(text, at);
+        at += characterBytes(mark);
+        if (!isNarrowMark(mark) and !isWideMark(mark)) continue;
+        while (at < text.len) {
+            const character = utf8.characterAt(text, at);
+            if (!isNarrowMark(character) and !isWideMark(character) and !isClosing(character)) break;
+            at += characterBytes(character);
+        }
+        if (!hasWords(text[start..mark_start])) continue;
+        if (isWideMark(mark)) return at;
+        if (at < text.len and !std.ascii.isWhitespace(text[at])) continue;
+        if (mark != '.' or isFullStop(text[start..mark_start], text[at..])) return at;
+    }
+    return null;
+}
+
+/// Whether a period ends a sentence: not that of "Dr.", "e.g.", "J. Smith", "3. März", or of a number that was cut off.
+fn isFullStop(before: []const u8, after: []const u8) bool {
+    const next = trimmed(after);
+    if (next.len > 0 and std.ascii.isLower(next[0])) return false;
+    const word_start = if (std.mem.findLastAny(u8, before, " \n\r\t(\"'.")) |at| at + 1 else 0;
+    const word = before[word_start..];
+    if (utf8.characters(word) < 2) return false;
+    if (std.ascii.isDigit(word[word.len - 1]) and (word.len < 3 or next.len == 0)) return false;
+    const abbreviations = [_][]const u8{ "dr", "mr", "mrs", "ms", "prof", "st", "mt", "no", "nr", "fig", "vol", "vs", "ca", "approx", "jr", "sr", "gen", "col" };
+    for (abbreviations) |abbreviation| if (std.ascii.eqlIgnoreCase(word, abbreviation)) return false;
+    return true;
+}
+
+/// What ends a sentence when a white space follows.
+fn isNarrowMark(character: u21) bool {
+    return switch (character) {
+        '.', '!', '?', '…', '؟', '۔', '।' => true,
+        else => false,
+    };
+}
+
+/// What ends a sentence of a script without spaces.
+fn isWideMark(character: u21) bool {
+    return switch (character) {
+        '。', '！', '？' => true,
+        else => false,
+    };
+}
+
+/// What may stand behind the mark and still belongs to the sentence.
+fn isClosing(character: u21) bool {
+    return switch (character) {
+        '"', '\'', ')', ']', '*', '”', '’', '»', '」', '』', '）' => true,
+        else => false,
+    };
+}
+
+fn characterBytes(character: u21) usize {
+    return std.unicode.utf8CodepointSequenceLength(character) catch unreachable;
 }
 
 comptime {

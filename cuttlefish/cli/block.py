@@ -1,52 +1,50 @@
 """`cuttlefish block …`."""
 
 import argparse
-import hashlib
 import json
 import sys
-from pathlib import Path
 
 import trio
 
-from cuttlefish.cli.exits import COMPLETED, FAILED, UsageError
+from cuttlefish.authoring.sources import Source, load_source
+from cuttlefish.cli.block_build import find
+from cuttlefish.cli.exits import COMPLETED, FAILED
 from cuttlefish.cli.log import start_log
-from cuttlefish.engine.module import BlockBytes
 from cuttlefish.errors import CuttlefishError
-from cuttlefish.host import BlockFacts, open_host
+from cuttlefish.host import open_host
 
 __all__ = ["inspect_command"]
 
 
 def inspect_command(options: argparse.Namespace) -> int:
-    """Show what a block is, and whether this host would run it. Exit code 1 when it would not.
+    """Show what a block is, built first if it is a source, and whether this host would run it. Exit code 1 when it would not.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: there is no such file, or no block in the folder.
     """
-    path = Path(options.file)
-    if not path.is_file():
-        raise UsageError(f'there is no block "{path}"')
     start_log()
-    wasm = path.read_bytes()
-    facts: dict[str, object] = {"file": str(path), "size_bytes": len(wasm), "sha256": hashlib.sha256(wasm).hexdigest()}
+    source = find(options.file)
+    facts: dict[str, object] = {"file": str(source.file)}
     try:
-        found = trio.run(_inspect, BlockBytes(path.name, wasm))
+        trio.run(_inspect, source, facts)
     except CuttlefishError as error:
         facts |= {"accepted": False, "code": error.code, "reason": error.message}
-    else:
-        facts |= {
-            "accepted": True,
-            "signature": found.signature.describe(),
-            "memory_bytes": found.module.shape.memory_bytes,
-            "exports": {export.name: export.type for export in found.module.shape.exports},
-        }
     sys.stdout.write(json.dumps(facts, indent=2, ensure_ascii=False) + "\n" if options.json else _as_text(facts))
     return COMPLETED if facts["accepted"] else FAILED
 
 
-async def _inspect(block: BlockBytes) -> BlockFacts:
+async def _inspect(source: Source, facts: dict[str, object]) -> None:
+    """Add to the facts as much as there is to know, also of a block that is refused."""
     async with open_host() as host:
-        return await host.inspect(block)
+        block = await load_source(host, source)
+        facts |= {"size_bytes": len(block.wasm), "sha256": block.sha256}
+        found = await host.inspect(block)
+    facts |= {
+        "accepted": True,
+        "signature": found.signature.describe(),
+        "memory_bytes": found.module.shape.memory_bytes,
+        "exports": {export.name: export.type for export in found.module.shape.exports},
+    }
 
 
 def _as_text(facts: dict[str, object]) -> str:

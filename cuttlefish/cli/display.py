@@ -3,7 +3,7 @@
 import json
 from typing import TextIO
 
-from cuttlefish.jobs.updates import Dropped, Finished, Progress, TokenPiece, Update
+from cuttlefish.jobs.updates import Dropped, Finished, LogLine, Progress, TokenPiece, Update
 
 __all__ = ["Display"]
 
@@ -11,17 +11,21 @@ WIDTH = 100
 
 
 class Display:
-    """Shows a job's updates: each progress on a line of its own, the model's words as they come.
+    """Shows a job's updates: each progress and each line that a block prints on a line of its own, the model's words as they come.
+    With `only_log` it shows what blocks print and nothing else.
 
     Control characters in what a block or model says are shown as escapes: they must not steer the terminal.
     """
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, only_log: bool = False) -> None:
         self._out = out
+        self._only_log = only_log
         self._within_line = False
 
     def show(self, update: Update) -> None:
         """Write one update."""
+        if self._only_log and not isinstance(update, LogLine):
+            return
         match update:
             case TokenPiece(text):
                 self._out.write(_harmless(text))
@@ -29,6 +33,9 @@ class Display:
             case Progress(value):
                 self._start_line()
                 self._out.write(f"· {_sentence(value)}\n")
+            case LogLine(block, text):
+                self._start_line()
+                self._out.write(f"{_harmless(block)}: {_harmless(text)}\n")
             case Dropped(count):
                 self._start_line()
                 self._out.write(f"· {count} updates were dropped: this terminal is slower than the job\n")

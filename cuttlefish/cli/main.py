@@ -35,7 +35,8 @@ models:
   tesseract:LANG                          no language model: the text that stands in the images; the prompt is ignored
   stub:REPLY                              answers REPLY to every prompt, for trying things out
 
-The Envelope is written to standard output as JSON; progress and the model's words to standard error when that is a terminal.
+The Envelope is written to standard output as JSON; progress and the model's words to standard error when that is a terminal,
+and what a Python block prints to standard error in any case but --progress never.
 Paths in the input start at the current folder. Ctrl-C cancels the job and still writes the Envelope. Exit codes: 0 completed,
 1 failed, 2 wrong use, 70 a bug, 130 cancelled.
 """
@@ -53,6 +54,20 @@ The drawing goes to standard output. A pipeline that is wrong is not drawn: its 
 ADD_EPILOG = """\
 The block is checked first, and its bytes are kept: what NAME@V means never changes. `cuttlefish run NAME@V` runs it, a pipeline
 names it as block = "NAME@V". The catalogue is in the folder that CUTTLEFISH_BLOCKS names, else in your folder for data.
+"""
+
+
+CHECK_BLOCK_EPILOG = """\
+The block is built, loaded as a host would, and its cases are played: whether they pass, whether the same events give the same
+commands, how far memory grows when they are repeated, and how long a step takes. Exit codes: 0 nothing is wrong (there may be
+warnings), 1 something is, 2 wrong use.
+"""
+
+TEST_EPILOG = """\
+A case is a conversation, cases/NAME.jsonl beside the block: its input, what the block says and what the host answers, a line of
+JSON each. No model and no files are needed. Write cases by hand, or record them:
+  cuttlefish run BLOCK --input … --record cases/NAME.jsonl
+Exit codes: 0 all pass, 1 one does not, or the block does not build, 2 wrong use.
 """
 
 
@@ -131,6 +146,22 @@ def _call(options: argparse.Namespace) -> int:
             from cuttlefish.cli.block import inspect_command
 
             return inspect_command(options)
+        case "block", "new":
+            from cuttlefish.cli.block_build import new_command
+
+            return new_command(options)
+        case "block", "build":
+            from cuttlefish.cli.block_build import build_command
+
+            return build_command(options)
+        case "block", "check":
+            from cuttlefish.cli.block_check import check_command as check_block_command
+
+            return check_block_command(options)
+        case "block", "test":
+            from cuttlefish.cli.block_test import test_command
+
+            return test_command(options)
         case "block", str(action):
             from cuttlefish.cli.catalog import catalog_command
 
@@ -175,7 +206,7 @@ def _build() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", help="run a block or a pipeline and print its Envelope", epilog=RUN_EPILOG, formatter_class=raw, allow_abbrev=False
     )
-    run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm file, or a block's name")
+    run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm or .py file, or a block's name")
     run.add_argument("--input", nargs="+", required=True, metavar="INPUT", help="the job's input; see below")
     run.add_argument("--model", metavar="PROVIDER:TARGET", help="the model that may be asked, where a node names none itself")
     run.add_argument("--embedding-model", metavar="PROVIDER:TARGET", help="the model that turns texts into vectors")
@@ -188,6 +219,7 @@ def _build() -> argparse.ArgumentParser:
     )
     run.add_argument("--progress", choices=["auto", "always", "never"], default="auto", help="progress on standard error")
 
+    run.add_argument("--record", metavar="FILE", help="write a block's run down as a conversation, for `cuttlefish block test`")
     run.add_argument("--graph", action="store_true", help="draw a pipeline with times and tokens on standard error at the end")
 
     check = commands.add_parser(
@@ -209,10 +241,10 @@ def _build() -> argparse.ArgumentParser:
     ):
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, default="text", help=what)
 
-    block = commands.add_parser("block", help="look at blocks and keep them by name", allow_abbrev=False)
-    actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    block = commands.add_parser("block", help="write, test and look at blocks, and keep them by name", allow_abbrev=False)
+    actions = block_actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     inspect = actions.add_parser("inspect", help="show what a block is, and whether it would run here", allow_abbrev=False)
-    inspect.add_argument("file", metavar="FILE", help="a .wasm file")
+    inspect.add_argument("file", metavar="FILE", help="a .wasm file, or a block's source or folder")
     inspect.add_argument("--json", action="store_true", help="as JSON")
 
     add = actions.add_parser(
@@ -229,6 +261,8 @@ def _build() -> argparse.ArgumentParser:
     for one in (add, blocks, showing, remove):
         one.add_argument("--json", action="store_true", help="as JSON")
 
+    _add_author_actions(block_actions)
+
     models = commands.add_parser("models", help="get and list models for this machine", allow_abbrev=False)
     actions = models.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     pull = actions.add_parser("pull", help="fetch a model, check it, and show its licence", allow_abbrev=False)
@@ -241,6 +275,32 @@ def _build() -> argparse.ArgumentParser:
     for one in (listing, model):
         one.add_argument("--json", action="store_true", help="as JSON")
     return parser
+
+
+def _add_author_actions(actions: "argparse._SubParsersAction[_Parser]") -> None:
+    """What whoever writes blocks needs (docs/writing-blocks.md)."""
+    raw = argparse.RawDescriptionHelpFormatter
+    new = actions.add_parser("new", help="start a block from a template, with a case that passes", allow_abbrev=False)
+    new.add_argument("name", metavar="NAME", help="the block's name, such as count-words")
+    new.add_argument(
+        "--lang", choices=["python", "zig", "c", "rust", "assemblyscript"], default="python", help="python unless given"
+    )
+    new.add_argument("--dir", default=".", metavar="DIR", help="where its folder is made; here unless given")
+    build = actions.add_parser("build", help="build a block into a .wasm file", allow_abbrev=False)
+    build.add_argument("path", metavar="PATH", help="a block's folder or source")
+    build.add_argument("-o", "--output", metavar="FILE", help="the .wasm file, or its folder; beside the source unless given")
+    build.add_argument("--json", action="store_true", help="as JSON")
+    test = actions.add_parser("test", help="replay a block's cases", epilog=TEST_EPILOG, formatter_class=raw, allow_abbrev=False)
+    test.add_argument("path", metavar="PATH", help="a block's folder, source or .wasm file")
+    test.add_argument("--update", action="store_true", help="write the commands that the block gives now into its cases")
+    check = actions.add_parser(
+        "check", help="look for what is wrong with a block", epilog=CHECK_BLOCK_EPILOG, formatter_class=raw, allow_abbrev=False
+    )
+    check.add_argument("path", metavar="PATH", help="a block's folder, source or .wasm file")
+    check.add_argument("--json", action="store_true", help="as one JSON document")
+    forms = test.add_mutually_exclusive_group()
+    forms.add_argument("--watch", action="store_true", help="test again whenever a file of the block changes")
+    forms.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 class _Version(argparse.Action):

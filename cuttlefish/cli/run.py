@@ -5,10 +5,12 @@ import json
 import os
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import trio
 
+from cuttlefish.authoring.recording import Recording
 from cuttlefish.cli.check import check_file
 from cuttlefish.cli.display import Display
 from cuttlefish.cli.exits import BUG, CANCELLED, COMPLETED, FAILED, UsageError
@@ -35,20 +37,32 @@ def run_command(options: argparse.Namespace) -> int:
     _check_what(options.what, limits, draws=options.graph)
     if options.password_env and options.password_env not in os.environ:
         raise UsageError(f"--password-env: the environment variable {options.password_env} is not set")
+    if options.record and Path(options.what).suffix == ".toml":
+        raise UsageError(
+            f'--record writes down the run of one block; "{options.what}" is a pipeline: run one of its blocks by itself'
+        )
     start_log()
-    display = Display(sys.stderr) if options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty()) else None
-    envelope, drawing = trio.run(_run, options, value, limits, display)
+    watches = options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty())
+    display = None if options.progress == "never" else Display(sys.stderr, only_log=not watches)
+    with _start_recording(options.record) as recording:
+        envelope, drawing = trio.run(_run, options, value, limits, display, recording)
     sys.stderr.write(drawing)
     sys.stdout.buffer.write(envelope.model_dump_json(indent=2).encode() + b"\n")
     sys.stdout.flush()
     if envelope.error is not None and envelope.error.code == ErrorCode.INTERNAL:
         print(f"cuttlefish: the log is {log_path()}", file=sys.stderr)
         return BUG
+    if recording is not None and not _tell(recording, options.record, envelope):
+        return FAILED
     return {JobStatus.COMPLETED: COMPLETED, JobStatus.CANCELLED: CANCELLED}.get(envelope.status, FAILED)
 
 
 async def _run(
-    options: argparse.Namespace, value: object, limits: dict[str, object], display: Display | None
+    options: argparse.Namespace,
+    value: object,
+    limits: dict[str, object],
+    display: Display | None,
+    recording: Recording | None,
 ) -> tuple[Envelope, str]:
     try:
         async with open_host() as host, trio.open_nursery() as nursery:
@@ -63,6 +77,7 @@ async def _run(
                 base_dir=Path.cwd(),
                 password_env=options.password_env,
                 limits=limits,
+                transcript=recording,
             )
             await nursery.start(_cancel_on_signal, job)
             if display is not None:
@@ -74,6 +89,31 @@ async def _run(
     finally:
         if display is not None:
             display.close()
+
+
+def _start_recording(file: str | None) -> AbstractContextManager[Recording | None]:
+    if file is None:
+        return nullcontext()
+    if Path(file).is_dir():
+        raise UsageError(f'--record: "{file}" is a folder; give a file in it, such as {Path(file, "NAME.jsonl")}')
+    try:
+        Path(file).parent.mkdir(exist_ok=True)  # `cases/` of a new block
+        return Recording(Path(file))
+    except OSError as error:
+        raise UsageError(f'--record: "{file}" cannot be written: {(error.strerror or str(error)).lower()}') from None
+
+
+def _tell(recording: Recording, file: str, envelope: Envelope) -> bool:
+    """Say what became of a recording; whether there is one."""
+    if recording.failure is not None:
+        print(f'cuttlefish: "{file}" is not written: {(recording.failure.strerror or "no reason given").lower()}', file=sys.stderr)
+        return False
+    if recording.lines < 2:
+        print(f'cuttlefish: "{file}" is not written: the job failed before the block said anything', file=sys.stderr)
+        return False
+    ends = "" if envelope.status == JobStatus.COMPLETED else ", up to where the job ended"
+    print(f"cuttlefish: {recording.lines} lines are written to {file}{ends}; they hold what the block read", file=sys.stderr)
+    return True
 
 
 def _check_what(what: str, limits: dict[str, object], *, draws: bool) -> None:

@@ -164,7 +164,7 @@ def _remove_stale_parts(folder: Path) -> None:
 def _prune(folder: Path, most_bytes: int) -> None:
     kept = 0
     found = []
-    for path in folder.glob(f"*{_SUFFIX}"):
+    for path in (*folder.glob(f"*{_SUFFIX}"), *folder.glob("*.wasm")):  # the latter are built Python blocks
         with contextlib.suppress(OSError):  # another host prunes too
             found.append((path.stat().st_mtime, path.stat().st_size, path))
     for _, size, path in sorted(found, reverse=True):

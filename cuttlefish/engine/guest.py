@@ -102,7 +102,7 @@ class Guest:
                     exports = wasmtime.Instance(store, module, []).exports(store)
                 memory = exports["memory"]
                 assert isinstance(memory, wasmtime.Memory)  # `module.py` has checked each export's type
-                self._live = _bind(store, memory, exports)
+                self._live = _bind(store, memory, exports, {e.name: e.type for e in self._module.shape.exports})
                 if "_initialize" in exports:
                     initialize = exports["_initialize"]
                     assert isinstance(initialize, wasmtime.Func)
@@ -156,6 +156,32 @@ class Guest:
         with self._one_thread:
             live = self._alive()
             return live.on_token is not None and self._write_and_call(live, live.on_token, "cf_on_token", piece) != 0
+
+    def take_log(self) -> str:
+        """What the block has printed since the last time, if it has a log at all."""
+        with self._one_thread:
+            live = self._alive()
+            if live.log is None:
+                return ""
+            return self._payload(self._call(live, live.log, "cf_log"), "cf_log").decode(errors="replace")
+
+    def load(self, file: bytes) -> bytes:
+        """Give an interpreter its program; get what it answers, as JSON. For modules that export `cf_load`."""
+        with self._one_thread:
+            live = self._alive()
+            assert live.load is not None
+            return self._payload(self._write_and_call(live, live.load, "cf_load", file), "cf_load")
+
+    @property
+    def memory_bytes(self) -> int:
+        """How large its memory is now. A memory never shrinks."""
+        with self._one_thread:
+            return len(self._alive().calls.memory())
+
+    def memory_image(self) -> bytes:
+        """A copy of all of its memory."""
+        with self._one_thread:
+            return self._alive().calls.memory().tobytes()
 
     def close(self) -> None:
         """Free the instance and its memory. Idempotent."""
@@ -266,9 +292,11 @@ class _Live:
     step: ExportCall
     on_token: ExportCall | None
     signature: ExportCall | None
+    log: ExportCall | None
+    load: ExportCall | None
 
 
-def _bind(store: wasmtime.Store, memory: wasmtime.Memory, exports: Mapping[str, object]) -> _Live:
+def _bind(store: wasmtime.Store, memory: wasmtime.Memory, exports: Mapping[str, object], types: Mapping[str, str]) -> _Live:
     calls = choose_calls()(store, memory)
 
     def bound(name: str, parameters: int) -> ExportCall:
@@ -284,4 +312,7 @@ def _bind(store: wasmtime.Store, memory: wasmtime.Memory, exports: Mapping[str, 
         step=bound("cf_step", 2),
         on_token=bound("cf_on_token", 2) if "cf_on_token" in exports else None,
         signature=bound("cf_signature", 0) if "cf_signature" in exports else None,
+        # Not of the contract: an export of this name may be something else, and is left alone then.
+        log=bound("cf_log", 0) if types.get("cf_log") == "() -> i32" else None,
+        load=bound("cf_load", 2) if types.get("cf_load") == "(i32, i32) -> i32" else None,
     )

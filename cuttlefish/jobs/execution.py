@@ -11,12 +11,13 @@ from typing import TypeVar
 import trio
 
 from cuttlefish.engine.module import BlockBytes, CompiledModule
+from cuttlefish.engine.python_block import PythonSource
 from cuttlefish.errors import CapabilityDenied, CuttlefishError, SchemaMismatch, TimedOut
 from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.limits import Limits, limit_exceeded
-from cuttlefish.loop import LARGE_BYTES, BlockRun, no_embedder, run_block
+from cuttlefish.loop import LARGE_BYTES, BlockRun, Transcript, no_embedder, run_block
 from cuttlefish.media.capabilities import Capabilities
 from cuttlefish.media.handles import HandleTable
 from cuttlefish.media.job_handles import JobHandles
@@ -39,8 +40,8 @@ V = TypeVar("V")
 class Request:
     """What a job was asked to do."""
 
-    what: BlockBytes | Path | LoadedPipeline
-    """A block's bytes or file, or a pipeline."""
+    what: BlockBytes | PythonSource | Path | LoadedPipeline
+    """A block's bytes, source or file, or a pipeline."""
     value: object
     model: str | None
     """The model for what names none itself."""
@@ -53,6 +54,8 @@ class Request:
     """What paths in the input are relative to."""
     password: str | None = field(repr=False)
     limits: Limits
+    transcript: Transcript | None = None
+    """Who writes down the run of a block."""
 
 
 @dataclass(slots=True)
@@ -131,6 +134,7 @@ class _Execution:
             limits=self.request.limits,
             threads=self.resources.threads,
             meters=meters,
+            transcript=self.request.transcript,
         )
 
     async def _backend(self, model: str | None) -> Backend:
@@ -145,12 +149,12 @@ class _Execution:
         return found
 
 
-async def _run_one(execution: _Execution, block: BlockBytes | Path, value: object, value_json: bytes) -> object:
+async def _run_one(execution: _Execution, block: BlockBytes | PythonSource | Path, value: object, value_json: bytes) -> object:
     """Run a block by itself."""
     request, limits = execution.request, execution.request.limits
     if isinstance(block, Path):
         block = await trio.to_thread.run_sync(find_block, str(block), Path(), limits)
-    module = await execution.resources.compiler.compile(block, limits)
+    module = await execution.resources.compile(block, limits)
     capabilities = await trio.to_thread.run_sync(_grant, request.read, request.base_dir)
     with capabilities, HandleTable(capabilities, limits) as handles:
         run = execution.block_run(module, handles, request.model, execution.costs.meters)

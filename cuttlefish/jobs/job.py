@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import trio
 
-from cuttlefish.jobs.updates import Finished, Progress, TokenPiece, Update, UpdateLog
+from cuttlefish.jobs.updates import Finished, LogLine, Progress, TokenPiece, Update, UpdateLog
 from cuttlefish.pipeline.run import NodeRecord
 from cuttlefish_abi import Envelope, JobStatus
 
@@ -55,6 +55,11 @@ class Job:
     def token(self, piece: str) -> None:
         """The model's reply went on. For the command loop; any thread."""
         self._updates.publish(TokenPiece(piece), len(piece))
+
+    def log(self, block: str, text: str) -> None:
+        """A block printed some text. For the command loop; any thread."""
+        for line in text.removesuffix("\n").split("\n"):
+            self._updates.publish(LogLine(block, line), len(line))
 
     def keep_updates(self, count: int) -> None:
         """Keep so many updates that nobody has read. For the host, which learns of a pipeline's limits when it reads it."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 import trio
 
 from cuttlefish.engine.compiler import Compiler
+from cuttlefish.engine.guest_thread import open_guest
 from cuttlefish.engine.module import BlockBytes, CompiledModule
+from cuttlefish.engine.python_block import PythonSource, build_python_block
 from cuttlefish.errors import ModelLoadFailed
 from cuttlefish.inference.backend import Backend, Embedder
 from cuttlefish.inference.registry import open_backend, open_embedder, providers
 from cuttlefish.limits import Limits
-from cuttlefish.loop import open_guest
 from cuttlefish.media.documents import DocumentWorkers
 from cuttlefish_abi import Signature
 
@@ -32,13 +33,29 @@ class Resources:
     _opening: dict[tuple[str, bool], trio.Lock] = field(default_factory=dict)
     _signatures: dict[str, Signature] = field(default_factory=dict)
 
-    async def load_block(self, block: BlockBytes, limits: Limits) -> tuple[CompiledModule, Signature]:
+    async def build(self, block: BlockBytes | PythonSource, limits: Limits) -> BlockBytes:
+        """A block's module: as it is, or built from Python.
+
+        Raises:
+            CuttlefishError: see `build_python_block`.
+        """
+        return await build_python_block(block, self.compiler, self.threads, limits) if isinstance(block, PythonSource) else block
+
+    async def compile(self, block: BlockBytes | PythonSource, limits: Limits) -> CompiledModule:
+        """Compile and check a block.
+
+        Raises:
+            CuttlefishError: the block would be refused, or cannot be built.
+        """
+        return await self.compiler.compile(await self.build(block, limits), limits)
+
+    async def load_block(self, block: BlockBytes | PythonSource, limits: Limits) -> tuple[CompiledModule, Signature]:
         """Compile and check a block, and ask for its signature once, under the limits of a run.
 
         Raises:
             CuttlefishError: the block would be refused, or its start function or signature fails.
         """
-        module = await self.compiler.compile(block, limits)
+        module = await self.compile(block, limits)
         signature = self._signatures.get(module.sha256)
         if signature is None:
             async with open_guest(module, limits, self.threads) as guest_thread:

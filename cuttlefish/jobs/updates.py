@@ -11,7 +11,7 @@ import trio
 
 from cuttlefish_abi import Envelope
 
-__all__ = ["Dropped", "Finished", "Progress", "TokenPiece", "Update", "UpdateLog"]
+__all__ = ["Dropped", "Finished", "LogLine", "Progress", "TokenPiece", "Update", "UpdateLog"]
 
 MOST_BYTES = 32 << 20
 """Of the JSON and text that updates hold; a block could otherwise fill the host's memory with what nobody reads."""
@@ -32,6 +32,15 @@ class TokenPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that a block printed."""
+
+    block: str
+    """The name of its file."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """So many updates stood here and are gone, because the reader was slower than the job (limit `job.updates`)."""
 
@@ -45,7 +54,7 @@ class Finished:
     envelope: Envelope
 
 
-Update: TypeAlias = Progress | TokenPiece | Dropped | Finished
+Update: TypeAlias = Progress | TokenPiece | LogLine | Dropped | Finished
 
 
 class UpdateLog:

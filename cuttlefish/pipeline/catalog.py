@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 from cuttlefish.engine.module import BlockBytes
+from cuttlefish.engine.python_block import PythonSource
 from cuttlefish.errors import CapabilityDenied, NotFound
 from cuttlefish.limits import Limits
 from cuttlefish.pipeline.block_store import BlockStore, blocks_folder, split_name
@@ -21,10 +22,10 @@ def builtin_blocks() -> dict[str, Path]:
     return packaged or {path.stem: path for path in sorted((_PACKAGE.parent / "blocks").glob("*/*.wasm"))}
 
 
-def find_block(name: str, folder: Path, limits: Limits) -> BlockBytes:
-    """The bytes of a block. Blocking. The first of these that there is:
+def find_block(name: str, folder: Path, limits: Limits) -> BlockBytes | PythonSource:
+    """The bytes of a block, or its source if it is written in Python. Blocking. The first of these that there is:
 
-    1. a file: what holds a `/`, ends in `.wasm`, or is the name of a file in `folder`; relative to `folder`
+    1. a file: what holds a `/`, ends in `.wasm` or `.py`, or is the name of a file in `folder`; relative to `folder`
     2. a block of the catalogue: `NAME@VERSION`, or `NAME` for its newest version
     3. a block that ships with Cuttlefish
 
@@ -33,8 +34,9 @@ def find_block(name: str, folder: Path, limits: Limits) -> BlockBytes:
         CapabilityDenied: the file or the catalogue cannot be read, or the file is no regular one.
         SchemaMismatch: the catalogue is broken.
     """
-    if "/" in name or name.endswith(".wasm") or _is_file(folder / name):
-        return read_block_file(folder / name, limits, name)
+    if "/" in name or name.endswith((".wasm", ".py")) or _is_file(folder / name):
+        block = read_block_file(folder / name, limits, name)
+        return PythonSource(block.name, block.wasm) if block.name.endswith(".py") else block
     store = BlockStore(blocks_folder())
     entry = store.find(name)
     if entry is not None:
@@ -50,7 +52,7 @@ def find_block(name: str, folder: Path, limits: Limits) -> BlockBytes:
     known = dict.fromkeys((*(entry.name for entry in store.entries()), *builtin))
     hint = suggest(own, known)
     stop = "" if hint.endswith("?") else "."
-    raise NotFound(f"there is no block {show(name)}; {hint}{stop} A file is written with its folder or its .wasm")
+    raise NotFound(f"there is no block {show(name)}; {hint}{stop} A file is written with its folder, .wasm or .py")
 
 
 def _is_file(path: Path) -> bool:

@@ -74,10 +74,53 @@ pub fn Whole(comptime Integer: type) type {
     };
 }
 
+/// A JSON field that may be left out, but not be null: `?T` with a default takes both. Give it the default `.{}`.
+pub fn Given(comptime T: type) type {
+    return struct {
+        value: ?T = null,
+
+        pub fn jsonParse(allocator: std.mem.Allocator, source: anytype, options: std.json.ParseOptions) !@This() {
+            return .{ .value = try std.json.innerParse(T, allocator, source, options) };
+        }
+    };
+}
+
+/// A JSON number that may have a fraction, as it was written. Only a block that calls `of` or `value` pays for writing or
+/// reading fractions, which takes some 20 KB of code. `of` serves in results too: std.json alone spells 1e300 out in 301 digits.
+pub const Fraction = struct {
+    digits: []const u8,
+
+    /// The shortest number that reads as `value`, which is finite. Good for the step under way.
+    pub fn of(number: f64) Fraction {
+        if (!std.math.isFinite(number)) @trap(); // no JSON says it
+        const is_short = number == 0 or (@abs(number) >= 1e-6 and @abs(number) < 1e15);
+        return .{ .digits = if (is_short) format("{d}", .{number}) else format("{e}", .{number}) };
+    }
+
+    /// The nearest double; infinite if the number is too large for one.
+    pub fn value(fraction: Fraction) f64 {
+        return std.fmt.parseFloat(f64, fraction.digits) catch unreachable;
+    }
+
+    pub fn jsonParse(allocator: std.mem.Allocator, source: anytype, options: std.json.ParseOptions) !Fraction {
+        if (try source.peekNextTokenType() != .number) return error.UnexpectedToken;
+        return .{ .digits = (try Json.jsonParse(allocator, source, options)).source };
+    }
+
+    pub fn jsonStringify(fraction: Fraction, writer: anytype) !void {
+        try writer.print("{s}", .{fraction.digits});
+    }
+};
+
 /// A JSON value of any kind, as it was written. It is passed on unchanged, whatever it holds, and
 /// without the time and memory that reading it would take.
 pub const Json = struct {
     source: []const u8,
+
+    /// Any value std.json can write, as JSON. Good for the step under way.
+    pub fn of(value: anytype) Json {
+        return .{ .source = std.json.Stringify.valueAlloc(stepAllocator(), value, .{}) catch @trap() };
+    }
 
     pub const Form = enum { text, number, bool, null, list, object };
 
@@ -146,6 +189,7 @@ pub const Members = struct {
 /// The command a function below has just written for the host.
 pub const Command = enum {
     infer,
+    embed,
     open,
     slice,
     slice_bytes,
@@ -159,17 +203,40 @@ pub const Command = enum {
     fail,
 };
 
-/// Runs the model. `images` are handles.
-pub const Inference = struct { prompt: []const u8, max_tokens: u32, images: []const u32 = &.{} };
+/// What to ask the model. `images` are handles.
+pub const Inference = struct {
+    prompt: []const u8,
+    max_tokens: u32,
+    images: []const u32 = &.{},
+    options: InferenceOptions = .{},
+};
 
-/// Answered by `infer_done`.
+/// How the model chooses its words; what is null is left to the host. The contract says what each may be.
+pub const InferenceOptions = struct {
+    temperature: ?Fraction = null,
+    seed: ?u32 = null,
+    /// The reply ends before the first of these.
+    stop: ?[]const []const u8 = null,
+    /// The reply is JSON that fits this JSON Schema, or the job fails. An older host takes no notice of it.
+    schema: ?Json = null,
+};
+
+/// Runs the model. Answered by `infer_done`.
 pub fn infer(inference: Inference) Command {
-    return write(.{
+    const options = inference.options;
+    const has_options = options.temperature != null or options.seed != null or options.stop != null or options.schema != null;
+    return writeWith(.{ .emit_null_optional_fields = false }, .{
         .cmd = Command.infer,
         .prompt = inference.prompt,
         .max_tokens = inference.max_tokens,
         .images = inference.images,
+        .options = if (has_options) @as(?InferenceOptions, options) else null,
     });
+}
+
+/// Asks for a vector for each text. Answered by `embedded`.
+pub fn embed(texts: []const []const u8) Command {
+    return write(.{ .cmd = Command.embed, .texts = texts });
 }
 
 /// Answered by `opened`.
@@ -208,26 +275,31 @@ pub fn pageImage(handle: u32, page: u32) Command {
     return write(.{ .cmd = Command.page_image, .handle = handle, .page = page });
 }
 
-/// A part of an image, in pixels from its upper left corner.
-pub const Rectangle = struct { x: u32, y: u32, width: u32, height: u32 };
+/// What can be made of an image.
+pub const ImageOp = union(enum) {
+    /// A copy that fits into a box: proportions are kept, and a small image stays as it is.
+    resize: struct { max_width: u32, max_height: u32 },
+    /// A part, in pixels from the upper left corner. It must lie wholly inside.
+    crop: struct { x: u32, y: u32, width: u32, height: u32 },
 
-/// Asks for a copy of an image that fits into a box: proportions are kept, and a small image stays
-/// as it is. Answered by `page_imaged`.
-pub fn resize(handle: u32, max_width: u32, max_height: u32) Command {
-    return write(.{
-        .cmd = Command.image_op,
-        .handle = handle,
-        .op = .{ .op = "resize", .max_width = max_width, .max_height = max_height },
-    });
-}
+    pub fn jsonStringify(op: ImageOp, writer: anytype) !void {
+        try writer.beginObject();
+        try writer.objectField("op");
+        try writer.write(std.meta.activeTag(op));
+        switch (op) {
+            inline else => |fields| inline for (@typeInfo(@TypeOf(fields)).@"struct".field_names) |field| {
+                try writer.objectField(field);
+                try writer.write(@field(fields, field));
+            },
+        }
+        try writer.endObject();
+    }
+};
 
-/// Asks for a part of an image, which must lie wholly inside. Answered by `page_imaged`.
-pub fn crop(handle: u32, part: Rectangle) Command {
-    return write(.{
-        .cmd = Command.image_op,
-        .handle = handle,
-        .op = .{ .op = "crop", .x = part.x, .y = part.y, .width = part.width, .height = part.height },
-    });
+/// Asks for a changed copy of an image: `imageOp(handle, .{ .resize = .{ .max_width = 640, .max_height = 640 } })`.
+/// Answered by `page_imaged`.
+pub fn imageOp(handle: u32, op: ImageOp) Command {
+    return write(.{ .cmd = Command.image_op, .handle = handle, .op = op });
 }
 
 /// Shows progress, any value std.json can write, to whoever watches. Answered by `emitted`.
@@ -262,7 +334,8 @@ pub fn stuck(window: Window, offset: u64, len: u64) Command {
 
 /// What the host answers. Fields that a newer host adds are ignored.
 pub const Event = union(enum) {
-    infer_done: struct { text: []const u8, tokens_out: u64 },
+    infer_done: Reply,
+    embedded: Embedded,
     opened: Opened,
     sliced: Window,
     sliced_bytes: Window,
@@ -272,10 +345,33 @@ pub const Event = union(enum) {
     emitted,
 };
 
+/// What the model said.
+pub const Reply = struct {
+    text: []const u8,
+    tokens_out: u32,
+    /// Who ended it; an older host does not tell.
+    finish_reason: ?FinishReason,
+
+    /// Whether the reply ends where `max_tokens`, the number that was asked with, cut it off: it is not what the model
+    /// meant to say. Where the host does not tell, a reply that used up all tokens counts as cut.
+    pub fn isCut(reply: Reply, max_tokens: u32) bool {
+        const reason = reply.finish_reason orelse return reply.tokens_out >= max_tokens;
+        return reason == .length;
+    }
+};
+
+/// Who ended a reply: the model, `max_tokens`, or the block's `onToken`.
+pub const FinishReason = enum { stop, length, stopped_by_block };
+
+/// A vector for each text, in the order of the texts.
+pub const Embedded = struct {
+    vectors: []const []const Fraction,
+};
+
 /// An open file; `len` is its size in bytes.
 pub const Opened = struct { handle: u32, len: u64, kind: Kind };
 
-/// What a file holds.
+/// What a file holds. A kind that this SDK does not know is `binary`.
 pub const Kind = union(enum) {
     text,
     image: struct { format: []const u8 },
@@ -290,14 +386,8 @@ pub const Document = struct { pages: u32, has_text_layer: bool };
 pub const PageText = struct {
     text: []const u8,
     images: ?u32,
-    coverage_json: ?Json,
-
-    /// The part of the page that its images cover, from 0 to 1. Only a block that asks for it pays
-    /// for reading fractions, which takes 19 KB of code.
-    pub fn coverage(page: PageText) ?f64 {
-        const part = page.coverage_json orelse return null;
-        return if (part.form() == .number) part.read(f64) else null;
-    }
+    /// The part of the page that its images cover, from 0 to 1.
+    coverage: ?Fraction,
 };
 
 /// A page's text, or the code and reason why there is none.
@@ -463,7 +553,7 @@ pub fn exportBlock(comptime Block: type) void {
         }
 
         fn signature() callconv(.c) *const Descriptor {
-            writeJson(Block.signature);
+            writeJson(.{}, Block.signature);
             return describe();
         }
     };
@@ -486,8 +576,10 @@ var last_command: Command = .fail;
 var input_buffer: []u8 = &.{};
 var kept_input: []u8 = &.{};
 
-/// Small messages are the rule; this many bytes spare most blocks a second allocation.
+/// Small messages are the rule; this many bytes spare most blocks a second allocation. A result is the largest thing that
+/// most blocks write, so there is room for it from the start: memory then stays as it is from the first step to the last.
 const smallest_input_buffer = 4096;
+const smallest_output_buffer = 32 * 1024 - 64; // with the allocator's own bytes a whole slot of it
 
 /// One buffer serves every message, because the host writes each straight before the call that
 /// reads it.
@@ -516,13 +608,18 @@ fn bytesAt(address: usize, len: usize) []const u8 {
 }
 
 fn write(command: anytype) Command {
-    writeJson(command);
+    return writeWith(.{}, command);
+}
+
+fn writeWith(options: std.json.Stringify.Options, command: anytype) Command {
+    writeJson(options, command);
     return command.cmd;
 }
 
-fn writeJson(value: anytype) void {
+fn writeJson(options: std.json.Stringify.Options, value: anytype) void {
     written.clearRetainingCapacity();
-    std.json.Stringify.value(value, .{}, &written.writer) catch @trap();
+    written.ensureTotalCapacity(smallest_output_buffer) catch @trap();
+    std.json.Stringify.value(value, options, &written.writer) catch @trap();
 }
 
 fn answer(command: Command) *const Descriptor {
@@ -553,11 +650,13 @@ const WireEvent = struct {
     text: ?Text = null,
     @"error": ?Text = null,
     images: ?Whole(u32) = null,
-    coverage: ?Json = null,
-    tokens_out: ?Whole(u64) = null,
+    coverage: ?Fraction = null,
+    tokens_out: ?Whole(u32) = null,
+    finish_reason: ?Text = null,
+    vectors: ?[]const []const Fraction = null,
     handle: ?Whole(u32) = null,
     len: ?Whole(u64) = null,
-    kind: ?WireKind = null,
+    kind: Given(WireKind) = .{},
     next_offset: ?Whole(u64) = null,
     bytes_base64: ?Text = null,
 };
@@ -573,11 +672,19 @@ fn readEvent(json: []const u8) error{Unreadable}!Event {
     const wire = try readJson(WireEvent, stepAllocator(), json, .alloc_if_needed);
     const name = std.meta.stringToEnum(std.meta.Tag(Event), wire.event.bytes) orelse return error.Unreadable;
     return switch (name) {
-        .infer_done => .{ .infer_done = .{ .text = try bytesOf(wire.text), .tokens_out = try numberOf(wire.tokens_out) } },
+        .infer_done => .{ .infer_done = .{
+            .text = try bytesOf(wire.text),
+            .tokens_out = try numberOf(wire.tokens_out),
+            .finish_reason = if (wire.finish_reason) |reason|
+                std.meta.stringToEnum(FinishReason, reason.bytes) orelse return error.Unreadable
+            else
+                null,
+        } },
+        .embedded => .{ .embedded = .{ .vectors = wire.vectors orelse return error.Unreadable } },
         .opened => .{ .opened = .{
             .handle = try numberOf(wire.handle),
             .len = try numberOf(wire.len),
-            .kind = if (wire.kind) |kind| try readKind(kind) else .text,
+            .kind = if (wire.kind.value) |kind| try readKind(kind) else .text,
         } },
         .sliced => .{ .sliced = .{ .bytes = try bytesOf(wire.text), .next_offset = try numberOf(wire.next_offset) } },
         .sliced_bytes => .{ .sliced_bytes = .{
@@ -587,20 +694,20 @@ fn readEvent(json: []const u8) error{Unreadable}!Event {
         .page_texted => .{ .page_texted = .{
             .text = try bytesOf(wire.text),
             .images = if (wire.images) |count| count.value else null,
-            .coverage_json = wire.coverage,
+            .coverage = wire.coverage,
         } },
         .page_text_attempted => .{ .page_text_attempted = try readAttempt(wire) },
         .page_imaged => .{ .page_imaged = .{
             .handle = try numberOf(wire.handle),
             .len = try numberOf(wire.len),
-            .format = if (wire.kind) |kind| try bytesOf(kind.format) else null,
+            .format = if (wire.kind.value) |kind| try bytesOf(kind.format) else null,
         } },
         .emitted => .emitted,
     };
 }
 
 fn readKind(wire: WireKind) error{Unreadable}!Kind {
-    const name = std.meta.stringToEnum(std.meta.Tag(Kind), wire.kind.bytes) orelse return error.Unreadable;
+    const name = std.meta.stringToEnum(std.meta.Tag(Kind), wire.kind.bytes) orelse return .binary;
     return switch (name) {
         .text => .text,
         .image => .{ .image = .{ .format = try bytesOf(wire.format) } },
@@ -639,6 +746,7 @@ fn decodeBase64(encoded: []const u8) error{Unreadable}![]const u8 {
 fn answers(event: Event, command: Command) bool {
     const expected: std.meta.Tag(Event) = switch (command) {
         .infer => .infer_done,
+        .embed => .embedded,
         .open => .opened,
         .slice => .sliced,
         .slice_bytes => .sliced_bytes,
