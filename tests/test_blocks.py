@@ -285,7 +285,7 @@ def said_of_a_cut_reply(blocks: dict[str, Compiled], reply: str) -> dict[str, An
         ("They met Dr. Lee, Mr. Ito and J. Smith.", " Then Mrs."),
         ("Many came, e.g. Ann.", " Others, i.e. B"),
         ("They wait ... and see.", " They"),
-        ("The pass is wide.", " It is 5 fath. deep"),
+        ("The pass is wide and it is steep.", " It is 5 fath. deep"),
         ("Sie kam am 3. März.", " Er kam am 4. Apr"),
         ("1. It rained at night.", " 2."),
         ("雪が降った。「寒い。」", "人は"),
