@@ -531,7 +531,12 @@ def test_memory_that_cannot_be_had_is_told_by_cf_alloc(guest: Guest) -> None:
 
 # word-count
 
-CONVERSATIONS = [case for case in sorted((ROOT / "blocks" / "word-count" / "cases").glob("*.jsonl")) if case.stem != "unknown-kind"]
+CONVERSATIONS = [
+    case
+    for case in sorted((ROOT / "blocks" / "word-count" / "cases").glob("*.jsonl"))
+    # An unknown kind is binary, says the contract; the case of a block in Zig that does not know that yet says otherwise.
+    if case.stem != "unknown-kind" or "bad_event" not in case.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("case", CONVERSATIONS, ids=lambda path: path.stem)
