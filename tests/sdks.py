@@ -15,6 +15,7 @@ from unittest.mock import patch
 import trio
 import wasmtime
 
+from cuttlefish import open_host
 from cuttlefish.authoring.rust import DEBIAN_CARGO
 from cuttlefish.authoring.toolchains import LANGUAGES, Language, build
 from cuttlefish.engine.compiler import Compiler
@@ -28,12 +29,14 @@ KEPT = ROOT / "build" / "sdks"
 MEMORY_BYTES = 256 << 20
 
 CONFORMANCE = {
+    "python": GUESTS / "python" / "conformance" / "conformance.py",
     "zig": GUESTS / "zig" / "conformance" / "conformance.zig",
     "c": GUESTS / "c" / "conformance" / "conformance.c",
     "rust": GUESTS / "rust" / "conformance" / "conformance.rs",
     "assemblyscript": GUESTS / "assemblyscript" / "conformance" / "conformance.ts",
 }
 WORD_COUNT = {
+    "python": GUESTS / "python" / "examples" / "word_count.py",
     "zig": ROOT / "blocks" / "word-count" / "word_count.zig",
     "c": GUESTS / "c" / "examples" / "word_count.c",
     "rust": GUESTS / "rust" / "examples" / "word_count.rs",
@@ -48,6 +51,8 @@ def languages_there() -> list[str]:
 
 def compiled(name: str, source: Path) -> bytes:
     """The block's bytes: built as users build it, or kept from the last time that all it is made of was the same."""
+    if name == "python":
+        return build_python(source)
     language = LANGUAGES[name]
     digest = hashlib.sha256()
     makers = sorted((ROOT / "cuttlefish" / "authoring").glob("*.py"))
@@ -68,6 +73,16 @@ def build_block(language: Language, source: Path, cache: Path = ROOT / "build" /
     changed = {"CUTTLEFISH_CACHE": str(cache)} | ({"CARGO": str(DEBIAN_CARGO)} if DEBIAN_CARGO.is_file() else {})
     with patch.dict(os.environ, changed):
         return trio.run(build, language, source)
+
+
+def build_python(source: Path) -> bytes:
+    """As the host builds a Python block, which keeps it by its content."""
+
+    async def build_it() -> bytes:
+        async with open_host(cache_dir=ROOT / "build" / "cache") as host:
+            return (await host.build(source)).wasm
+
+    return trio.run(build_it)
 
 
 @dataclass(frozen=True)
