@@ -4,15 +4,37 @@ A skill is started only with arguments that `checking.check_arguments` found not
 it is ready. Each start is a job, which ends in an Envelope.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from cuttlefish.jobs.job import Job
 from cuttlefish.pipeline.rules import Rule
 
-__all__ = ["Annotations", "Availability", "Example", "Family", "Probe", "Ready", "Skill", "SkillSet", "Unavailable"]
+__all__ = [
+    "NAME",
+    "RESERVED_NAMES",
+    "Annotations",
+    "Availability",
+    "Example",
+    "Family",
+    "Probe",
+    "Ready",
+    "Skill",
+    "SkillSet",
+    "Unavailable",
+]
+
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a skill may be called: the strictest common rule of clients."""
+
+RESERVED_NAMES = frozenset(
+    {"describe_skill", "describe_family", "job_status", "job_result", "job_cancel", "jobs_list", "run_pipeline"}
+)
+"""The server's own tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,8 @@ class Skill:
     probe: Probe
     start: Callable[[Mapping[str, JsonValue]], Job]
     """Start a job with checked arguments and return at once."""
+    result_schema: Mapping[str, JsonValue] = field(default_factory=dict)
+    """JSON Schema of the result alone; without one it may be anything."""
 
 
 @dataclass(frozen=True, slots=True)

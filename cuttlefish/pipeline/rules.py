@@ -32,6 +32,7 @@ from cuttlefish_abi import ErrorCode
 from cuttlefish_abi.strict_json import clip, show
 
 __all__ = [
+    "MOST_SUBJECT_CHARS",
     "RULE_WORDS",
     "AllOf",
     "AnyOf",
@@ -47,6 +48,8 @@ __all__ = [
     "Violation",
     "custom_rule_problems",
     "evaluate",
+    "fields_of",
+    "matches",
     "shorten",
 ]
 
@@ -162,10 +165,6 @@ def _values_at(path: str, value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
     yield from ((place, one) for place, one in found if one is not None)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _same(one: JsonValue, other: JsonValue) -> bool:
     """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -186,8 +185,13 @@ def _bounds(least: float | None, most: float | None) -> dict[str, JsonValue]:
     return {name: value for name, value in (("min", least), ("max", most)) if value is not None}
 
 
+def _whole(number: float) -> float:
+    """20 where it would be 20.0: people and programs see the number as it was written."""
+    return int(number) if number.is_integer() else number
+
+
 Path = Annotated[str, AfterValidator(_check_path)]
-Finite = Annotated[float | int, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_whole)]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -262,7 +266,7 @@ class Range(_FieldRule):
 
     def demand(self) -> str:
         """See `_FieldRule.demand`."""
-        return f"a number, {_between(self.min, self.max)}"
+        return _between(self.min, self.max)
 
     def expected(self) -> JsonValue:
         """See `_Rule.expected`."""
@@ -486,7 +490,7 @@ class Not(_Rule):
         if judged is None or judged:
             return None if judged is None else []
         message = self.message or f"this may not be: {self.of.describe()}"
-        paths = self.of.field if isinstance(self.of, _FieldRule) else ", ".join(dict.fromkeys(_fields_of(self.of)))
+        paths = self.of.field if isinstance(self.of, _FieldRule) else ", ".join(dict.fromkeys(fields_of(self.of)))
         return [Violation(paths, "not", message, self.expected())]
 
     def describe(self) -> str:
@@ -587,13 +591,14 @@ def _check_bounds(least: float | None, most: float | None) -> None:
         raise ValueError(f"min is {least} and max {most}: no value fits both")
 
 
-def _fields_of(rule: "Rule") -> Iterator[str]:
+def fields_of(rule: "Rule") -> Iterator[str]:
+    """The paths that a rule reads, as far as it says."""
     match rule:
         case AllOf(of=inner) | AnyOf(of=inner):
             for one in inner:
-                yield from _fields_of(one)
+                yield from fields_of(one)
         case Not(of=one):
-            yield from _fields_of(one)
+            yield from fields_of(one)
         case ExactlyOne(fields=fields) | AtLeastOne(fields=fields):
             yield from fields
         case Custom(field=field):
