@@ -1,8 +1,10 @@
 """From the files that an operator names to the skills that a server offers."""
 
 import importlib.metadata
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Unpack
@@ -119,13 +121,13 @@ class _Loader:
     def _add_module(self, module: ModuleType, source: str) -> None:
         definitions = definitions_in(module)
         types, wrong = shared_types(module)
-        self.problems += wrong
+        self.problems += [replace(problem, file=_as_named(problem.file, source)) for problem in wrong]
         if not definitions:
             self.problems.append(Problem("has no skills: no function with @skill", source))
         states: dict[Any, object] = {}
         self.modules.append((module, states))
         for definition in definitions:
-            self._add_function(definition, types, states)
+            self._add_function(replace(definition, file=_as_named(definition.file, source)), types, states)
 
     def _add_function(self, definition: SkillDefinition, types: dict[Any, str], states: dict[Any, object]) -> None:
         place = Problem("", definition.file, definition.line)
@@ -155,3 +157,8 @@ class _Loader:
         else:
             self.skills[skill.name] = skill
             self._sources[f"skill {skill.name}"] = source
+
+
+def _as_named(file: str | None, source: str) -> str:
+    """A file as the operator named it, where it is that one; Python knows files by their whole path."""
+    return source if file is None or os.path.abspath(source) == file else file

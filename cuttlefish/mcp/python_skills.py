@@ -18,20 +18,20 @@ async def count_words(text: Annotated[str, Field(description="The text to count"
 import importlib.util
 import inspect
 import json
+import os
 import sys
 import traceback
 import typing
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import trio
-from jsonschema import Draft202012Validator
-from pydantic import BaseModel, ConfigDict, JsonValue, PydanticSchemaGenerationError, TypeAdapter, ValidationError, create_model
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
 
 from cuttlefish.errors import SchemaMismatch
 from cuttlefish.host import Host, JobOptions, Runnable
@@ -48,6 +48,7 @@ from cuttlefish_abi import Envelope
 __all__ = ["Context", "SkillDefinition", "bind", "definitions_in", "enter_shared", "load_module", "shared", "shared_types", "skill"]
 
 MOST_MESSAGE_CHARS = 1_000
+END_S = 10.0  # for what a shared state does after its yield: a server that is ended has to come to its end
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -147,7 +148,7 @@ def shared(function: Function) -> Function:
     """Make what a function gives a shared state: made once when the server starts, given to skills by its type.
 
     The function has no parameters and an annotated return type. It may be a plain or an async one, or a generator of either kind
-    that yields once; what stands after its `yield` is done when the server ends.
+    that yields once; what stands after its `yield` is done when the server ends, however it does, within 10 seconds.
     """
     setattr(function, _SHARED_MARK, True)
     return function
@@ -174,7 +175,11 @@ def load_module(file: Path) -> ModuleType | Problem:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # noqa: BLE001  # whatever the operator's own code raises is told at its line
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if os.path.abspath(frame.filename) == os.path.abspath(file)
+        ]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         return Problem(f"cannot be loaded: {type(error).__name__}: {error}", str(file), line)
     return module
@@ -193,13 +198,12 @@ async def enter_shared(module: ModuleType, stack: AsyncExitStack) -> dict[Any, o
         PipelineError: one of them broke.
     """
     states: dict[Any, object] = {}
-    for value in list(vars(module).values()):
-        if getattr(value, _SHARED_MARK, False) is True:
-            try:
-                states[_shared_type(value)] = await stack.enter_async_context(_entered(value))
-            except Exception as error:
-                what = f'shared "{value.__name__}" broke: {type(error).__name__}: {error}'
-                raise PipelineError([Problem(what, value.__code__.co_filename, value.__code__.co_firstlineno)]) from error
+    for value in _shared_functions(module):
+        try:
+            states[_shared_type(value)] = await stack.enter_async_context(_entered(value))
+        except Exception as error:
+            what = f'shared "{value.__name__}" broke: {type(error).__name__}: {error}'
+            raise PipelineError([Problem(what, value.__code__.co_filename, value.__code__.co_firstlineno)]) from error
     return states
 
 
@@ -207,9 +211,7 @@ def shared_types(module: ModuleType) -> tuple[dict[Any, str], list[Problem]]:
     """The types of the shared states of a module, each with its function's name; and what is wrong with them."""
     types: dict[Any, str] = {}
     problems: list[Problem] = []
-    for value in vars(module).values():
-        if getattr(value, _SHARED_MARK, False) is not True:
-            continue
+    for value in _shared_functions(module):
         where = (value.__code__.co_filename, value.__code__.co_firstlineno)
         try:
             kind = _shared_type(value)
@@ -217,10 +219,10 @@ def shared_types(module: ModuleType) -> tuple[dict[Any, str], list[Problem]]:
             problems.append(Problem(f'the annotations of shared "{value.__name__}" cannot be read: {error}', *where))
             continue
         if kind is None:
-            problems.append(
-                Problem(f'shared "{value.__name__}" has no return annotation, by which skills would ask for it', *where)
-            )
-        elif kind in types:
+            message = f'shared "{value.__name__}" has no return annotation, by which skills would ask for it'
+            problems.append(Problem(message, *where))
+            continue
+        if kind in types:
             problems.append(Problem(f'shared "{value.__name__}" and "{types[kind]}" give the same type', *where))
         types[kind] = value.__name__
     return types, problems
@@ -329,18 +331,32 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
             fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
     if "return" not in hints:
         wrong.append("it must say what it returns, by an annotation")
+    for name in fields:
+        if not _is_json(hints[name], "validation"):
+            shared_here = f"; shared are: {', '.join(map(_type_name, types))}" if types else ""
+            wrong.append(f'its parameter "{name}" has a type that cannot be read from JSON, {_type_name(hints[name])}{shared_here}')
+    if "return" in hints and not _is_json(hints["return"], "serialization"):
+        wrong.append(f"it returns a type that cannot be written as JSON, {_type_name(hints['return'])}")
     if wrong:
         raise _Wrong(*wrong)
-    try:
-        model = create_model(definition.name, __config__=ConfigDict(extra="forbid"), **fields)
-        result: TypeAdapter[Any] = TypeAdapter(hints["return"])
-        taken = _plain(model.model_json_schema())
-        given = _plain(result.json_schema(mode="serialization"))
-    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError, NameError) as error:
-        known = f"; what is shared here: {', '.join(types.values())}" if types else ""
-        raise _Wrong(f"its types cannot be told in JSON: {str(error).splitlines()[0]}{known}") from None
-    Draft202012Validator.check_schema(taken)
+    model = create_model(definition.name, __config__=ConfigDict(extra="forbid"), **fields)
+    result: TypeAdapter[Any] = TypeAdapter(hints["return"])
+    taken = _plain(model.model_json_schema())
+    given = _plain(result.json_schema(mode="serialization"))
     return _Form(model, injected, result, taken, _with_large_numbers(given))
+
+
+def _is_json(hint: Any, mode: Literal["validation", "serialization"]) -> bool:
+    """Whether pydantic knows the JSON of a type; `Any`: whatever stands in an annotation."""
+    try:
+        TypeAdapter(hint).json_schema(mode=mode)
+    except (PydanticUserError, NameError):  # its many kinds of refusal are of the one, or a name within is not there
+        return False
+    return True
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _plain(schema: object) -> Any:
@@ -373,6 +389,13 @@ def _with_large_numbers(schema: Any) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", walk(schema))
 
 
+def _shared_functions(module: ModuleType) -> list[Any]:
+    """Each once, under however many names; `Any`: functions of any form."""
+    return list(
+        dict.fromkeys(value for value in vars(module).values() if inspect.isfunction(value) and hasattr(value, _SHARED_MARK))
+    )
+
+
 def _shared_type(function: Any) -> Any:
     """The type that a shared function gives; `Any`, because it is whatever stands in an annotation."""
     hint = typing.get_type_hints(function).get("return")
@@ -383,13 +406,31 @@ def _shared_type(function: Any) -> Any:
 
 @asynccontextmanager
 async def _entered(function: Any) -> AsyncIterator[object]:
-    """What a shared function gives, for as long as the block lasts; `Any`: a function of one of four kinds."""
-    if inspect.isasyncgenfunction(function):
-        async with asynccontextmanager(function)() as state:
-            yield state
-    elif inspect.isgeneratorfunction(function):
-        with contextmanager(function)() as state:
-            yield state
-    else:
-        made = function()
-        yield await made if inspect.isawaitable(made) else made
+    """What a shared function gives, for as long as the block lasts; `Any`: a function of one of four kinds.
+
+    Unlike with a context manager, what stands after its `yield` is done however the block ends, a cancelled server's too.
+    """
+    made = function()
+    if inspect.isawaitable(made):
+        made = await made
+    if not inspect.isgenerator(made) and not inspect.isasyncgen(made):
+        yield made
+        return
+    steps = made if inspect.isasyncgen(made) else _in_async(made)
+    state = await anext(steps, _NOTHING)
+    if state is _NOTHING:
+        raise ValueError("it yields nothing")
+    try:
+        yield state
+    finally:
+        with trio.move_on_after(END_S, shield=True):
+            await anext(steps, None)
+            await steps.aclose()
+
+
+async def _in_async(generator: Iterator[object]) -> AsyncGenerator[object]:
+    for state in generator:
+        yield state
+
+
+_NOTHING = object()

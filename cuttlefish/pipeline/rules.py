@@ -366,7 +366,7 @@ class Length(_FieldRule):
 
     def describe(self) -> str:
         """See `_Rule.describe`."""
-        return f"{self.field} has {_between(self.min, self.max)} characters or items"
+        return f"the length of {self.field} is {_between(self.min, self.max)}"
 
     def expected(self) -> JsonValue:
         """See `_Rule.expected`."""
@@ -390,7 +390,7 @@ class _FieldsRule(_Rule):
         given = [path for path in self.fields if any(_values_at(path, dict(arguments)))]
         if self.accepts(len(given)):
             return []
-        message = self.message or f"{self.describe()}; {' and '.join(given) if given else 'none'} was given"
+        message = self.message or f"{self.describe()}; given: {' and '.join(given) if given else 'none'}"
         return [Violation(", ".join(self.fields), _word(self), message, self.expected(), list(given), has_got=True)]
 
     @abstractmethod
@@ -454,7 +454,7 @@ class AllOf(_Rule):
 
 
 class AnyOf(_Rule):
-    """At least one of some rules holds. One whose field is absent does."""
+    """At least one of some rules holds. Those that have nothing to judge, because a field is absent, count for neither side."""
 
     rule: Literal["any_of"] = "any_of"
     of: Annotated[list["Rule"], Field(min_length=2)]
@@ -464,7 +464,7 @@ class AnyOf(_Rule):
         judged = [rule.judge(arguments) for rule in self.of]
         if any(violations == [] for violations in judged):
             return []
-        if any(violations is None for violations in judged):
+        if all(violations is None for violations in judged):
             return None
         broken = [violation for violations in judged for violation in violations or ()]
         return [_together(self, broken, "one of these must be mended: " + "; ".join(one.message for one in broken))]
