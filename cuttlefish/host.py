@@ -80,6 +80,7 @@ class Host:
         self._resources = resources
         self._limits = limits
         self._turns = Turns(max_jobs)
+        self._task_turns = Turns(max_jobs)
 
     def start(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Job:
         """Start a job and return at once. Whatever goes wrong from here on is told by the job's Envelope.
@@ -104,13 +105,14 @@ class Host:
         """Start a function of the caller's as a job and return at once: it has progress, can be cancelled, and ends in an Envelope.
 
         `function(job, costs)` gives the result, a JSON value; what it spends on models it adds to `costs`. It runs on Trio's thread
-        and must not block. It takes no turn of `max_jobs`, because jobs that it starts itself have to get theirs.
+        and must not block. At most `max_jobs` tasks run at once, beside as many other jobs, which tasks may start and wait for.
+        A task that waits for another task may wait for ever.
 
         A `CuttlefishError` that it raises is the job's error. Any other exception is a fault of the function: code `internal`, with
         a reference to the log. The limits `job.time` and `guest.message` hold, as for blocks.
         """
         job = Job(secrets.token_hex(6), self._limits.job_updates)
-        self._nursery.start_soon(self._run_task, job, name, function)
+        self._nursery.start_soon(self._run_task, job, name, function, self._task_turns.join())
         return job
 
     async def run(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelope:
@@ -187,12 +189,14 @@ class Host:
 
         await self._to_envelope(job, work, "a bug in cuttlefish, please report it with what the log says under {}")
 
-    async def _run_task(self, job: Job, name: str, function: Task) -> None:
+    async def _run_task(self, job: Job, name: str, function: Task, turn: Turn) -> None:
         async def work(costs: Costs) -> object:
-            job.started()
-            with time_limit(self._limits):
-                result = await function(job, costs)
-            return check_result(result, name, self._limits)
+            async with turn:
+                job.started()
+                costs.began = time.monotonic()
+                with time_limit(self._limits):
+                    result = await function(job, costs)
+                return check_result(result, name, self._limits)
 
         await self._to_envelope(job, work, f'"{name}" broke, which is a fault in its code; the log says more under {{}}')
 

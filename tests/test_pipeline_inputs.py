@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pipelines import Folder
 
 from cuttlefish import Host, open_host
+from cuttlefish.pipeline.expressions import Reference
 from cuttlefish.pipeline.families import load_families
-from cuttlefish.pipeline.spec import Node, Pipeline, PipelineError
+from cuttlefish.pipeline.inputs import check_examples, find_form
+from cuttlefish.pipeline.spec import Node, Pipeline, PipelineError, read_pipeline
+from cuttlefish_abi import Ty
 
 WORDS = "range, one_of, regex, length, exactly_one, at_least_one, all_of, any_of, not, custom"
 
@@ -187,6 +192,38 @@ async def test_defaults_types_and_rules_hold_for_every_job(folder: Folder, host:
     assert await outcome(host, {"path": 1}) == (
         "the input does not fit what the pipeline takes, {path: text}: input.path must be text, found 1"
     )
+
+
+KEYS = st.sampled_from(
+    ["rule", "field", "fields", "min", "max", "of", "values", "pattern", "type", "default", "optional", "range", "x"]
+)
+WORDS_OR_NOT = st.sampled_from([*WORDS.split(", "), "path", "a[*].b", "(", "[text]", ""])
+SCALARS = st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=True) | WORDS_OR_NOT
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12)
+
+
+def as_toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {as_toml(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return str(value) if isinstance(value, float) else json.dumps(value)
+
+
+@given(st.dictionaries(st.sampled_from(["input", "rules", "examples", "family", "use_cases"]), VALUES, min_size=1))
+def test_whatever_stands_in_the_new_tables_is_read_or_told_with_its_line(tables: dict[str, object]) -> None:
+    text = 'name = "p"\nblock = "path.wasm"\n' + "".join(f"{key} = {as_toml(value)}\n" for key, value in tables.items())
+    try:
+        loaded = read_pipeline(text, Path(), "p.toml")
+    except PipelineError as error:
+        problems, loaded = error.problems, None
+    if loaded is None:
+        assert all(problem.line is not None and problem.message and "\n" not in problem.message for problem in problems)
+        return
+    form, wrong = find_form(Ty.parse("{path: text}"), [Reference("job")], loaded.pipeline)
+    lines = [loaded.problem(message, *path).line for message, path in wrong]
+    assert all(line is not None and line > 2 for line in lines)
+    check_examples(form, loaded.pipeline)
 
 
 async def test_a_pipeline_made_in_python_has_the_same_tables(folder: Folder, host: Host) -> None:

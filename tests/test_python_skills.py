@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from jsonschema import Draft202012Validator
 from pipelines import Folder
 
@@ -197,7 +198,7 @@ async def test_a_skill_has_progress_and_runs_blocks_under_the_operators_grants(f
         assert code == "capability_denied"
 
 
-async def test_skills_that_wait_for_jobs_take_no_turn_from_them(folder: Folder) -> None:
+async def test_skills_do_not_take_the_turns_of_jobs_that_they_wait_for(folder: Folder) -> None:
     """With turns of their own they would wait for each other for ever."""
     folder.file("own.py", HEAD + RUNS)
     folder.file("a.txt", "Dear all, the dog is well.")
@@ -247,6 +248,12 @@ async def test_a_skill_has_a_probe_a_family_and_hints_of_its_own(folder: Folder,
         assert await probe_skill(skills.skills["look"]) == Unavailable("the disk is away", "Plug it in")
         assert await probe_skill(skills.skills["look-again"]) == Ready()
         assert skills.skills["look"].annotations.read_only
+
+
+async def test_two_families_of_one_name_are_one_too_many(folder: Folder, host: Host) -> None:
+    other = "Family('disks', 'Others.', here)"
+    folder.file("own.py", HEAD + PROBES + f"@skill(description='d', family={other})\nasync def third() -> int:\n    return 3\n")
+    assert await refused(host, "own.py") == ['own.py:29: there are two families called "disks"']
 
 
 async def test_all_that_is_wrong_with_python_files_is_told_at_their_lines(folder: Folder, host: Host) -> None:
@@ -336,6 +343,36 @@ async def test_a_task_of_a_host_ends_in_an_envelope_whatever_it_does() -> None:
         "limit_exceeded",
     ]
     assert json.loads(ends[0].model_dump_json())["usage"]["duration_ms"] > 0
+
+
+async def test_no_more_tasks_than_jobs_run_at_once_and_the_others_wait_in_order() -> None:
+    running: list[int] = []
+    most = 0
+    go = trio.Event()
+
+    async with open_host(max_jobs=2) as host:
+
+        def task(number: int) -> Job:
+            async def work(job: Job, costs: Costs) -> object:
+                nonlocal most
+                running.append(number)
+                most = max(most, len(running))
+                await go.wait()
+                running.remove(number)
+                order.append(number)
+                return number
+
+            return host.start_task("t", work)
+
+        order: list[int] = []
+        jobs = [task(number) for number in range(6)]
+        with trio.fail_after(60):
+            await trio.testing.wait_all_tasks_blocked()
+            assert [job.status for job in jobs] == [JobStatus.RUNNING] * 2 + [JobStatus.QUEUED] * 4
+            go.set()
+            for job in jobs:
+                await job.envelope()
+    assert (most, sorted(order), order[:2]) == (2, list(range(6)), order[:2])
 
 
 async def test_leaving_the_host_ends_its_tasks() -> None:

@@ -120,6 +120,8 @@ def _as_json(file: str, graph: Graph | LoadedFamilies | None, problems: Sequence
         "name": pipeline.name,
         "description": pipeline.description,
         "input": str(graph.input),
+        "optional": {name: str(ty) for name, ty in graph.form.optional.items()},
+        "rules": [rule.describe() for rule in pipeline.rules],
         "result": str(graph.result),
         "model": pipeline.model,
         "data_policy": pipeline.data_policy,

@@ -136,7 +136,9 @@ class _Loader:
             self.problems += bound
             return
         if bound.family is not None:
-            self._family(bound.family, definition.file, place)
+            known = self._family(bound.family, definition.file, place)
+            if known is not bound.family and self._sources[f"family {known.name}"] == definition.file:
+                self.problems.append(Problem(f'there are two families called "{known.name}"', place.file, place.line))
         self._take(bound, place)
 
     def _family(self, family: Family, source: str, place: Problem) -> Family:
