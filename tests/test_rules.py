@@ -169,6 +169,12 @@ def test_any_of_is_broken_where_the_only_rule_that_has_something_to_judge_is() -
     assert told["message"] == "one of these must be mended: items must have from 1 to 2 items, found 0"
 
 
+def test_a_not_that_has_nothing_to_judge_does_not_help_in_any_of() -> None:
+    rule = {"rule": "any_of", "of": [{"rule": "not", "of": ONE_OF}, LENGTH]}
+    assert [one["rule"] for one in judge(rule, {"items": []})] == ["any_of"]
+    assert judge(rule, {"items": [], "kind": "other"}) == []
+
+
 def test_not_names_the_field_and_what_it_may_not_be() -> None:
     assert judge({"rule": "not", "of": ONE_OF}, {"kind": "letter"}) == [
         {

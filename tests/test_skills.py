@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from jsonschema import Draft202012Validator
 from pipelines import Folder
 from pydantic import JsonValue
@@ -21,11 +22,6 @@ from cuttlefish.mcp.probes import Needs, probe_needs, probe_skill
 from cuttlefish.mcp.schemas import LARGE_RESULT, envelope_schema
 from cuttlefish.mcp.skill import Ready, Skill, SkillSet, Unavailable
 from cuttlefish.pipeline.spec import PipelineError
-
-READ = {
-    "name": "read",
-    "description": "Counts the words of a letter.",
-}
 
 FILE = """
 name = "count"
@@ -416,6 +412,30 @@ async def test_what_a_model_lacks_is_told_without_opening_it(
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
     found = await probe_needs(Needs(models=(model,)))
     assert found == (Ready() if reason is None else Unavailable(reason, hint))
+
+
+class NoLookups(trio.abc.HostnameResolver):
+    """Keeps the names that are looked up, and knows none."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    async def getaddrinfo(self, host: bytes | None, *rest: object) -> Any:
+        self.asked.append(host)
+        raise OSError
+
+    async def getnameinfo(self, *rest: object) -> Any:
+        raise AssertionError
+
+
+async def test_no_name_service_is_asked_for_a_server_elsewhere() -> None:
+    resolver = NoLookups()
+    before = trio.socket.set_custom_hostname_resolver(resolver)
+    try:
+        assert await probe_needs(Needs(models=("openai:http://models.example/v1#m",))) == Ready()
+    finally:
+        trio.socket.set_custom_hostname_resolver(before)
+    assert resolver.asked == []
 
 
 async def test_a_server_on_this_machine_that_takes_connections_is_there() -> None:
