@@ -8,9 +8,9 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack, cast
 
@@ -23,7 +23,7 @@ from cuttlefish.engine.compiler import Compiler
 from cuttlefish.engine.module import BlockBytes, CompiledModule
 from cuttlefish.engine.python_block import PythonSource
 from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled
-from cuttlefish.jobs.execution import Costs, Request, check_pipeline, execute
+from cuttlefish.jobs.execution import Costs, Request, check_pipeline, check_result, execute, time_limit
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.jobs.turns import Turn, Turns
@@ -32,11 +32,12 @@ from cuttlefish.loop import Transcript
 from cuttlefish.media.documents import open_document_workers
 from cuttlefish.pipeline.catalog import find_block
 from cuttlefish.pipeline.graph import Graph
+from cuttlefish.pipeline.inputs import check_examples
 from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.spec import LoadedPipeline, Pipeline, PipelineError, load_pipeline
 from cuttlefish_abi import Envelope, ErrorCode, JobError, JobStatus, Signature
 
-__all__ = ["BlockFacts", "Host", "JobOptions", "Runnable", "open_host", "run"]
+__all__ = ["BlockFacts", "Host", "JobOptions", "Runnable", "Task", "open_host", "run"]
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +50,11 @@ class BlockFacts:
     signature: Signature
 
 
-Runnable = str | Path | BlockBytes | PythonSource | Pipeline
+Runnable = str | Path | BlockBytes | PythonSource | Pipeline | LoadedPipeline
 """A block or a pipeline; see `Host.start`."""
+
+Task = Callable[[Job, Costs], Awaitable[object]]
+"""A function that is a job; see `Host.start_task`."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -80,12 +84,14 @@ class Host:
         self._resources = resources
         self._limits = limits
         self._turns = Turns(max_jobs)
+        self._task_turns = Turns(max_jobs)
 
     def start(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Job:
         """Start a job and return at once. Whatever goes wrong from here on is told by the job's Envelope.
 
         `what` is a block (the path of a `.wasm` or `.py` file, the name of a built-in, or its bytes or source) or a pipeline (the
-        path of a `.toml` file, or one made in Python); `input` is any JSON value. `JobOptions` says what else may be given.
+        path of a `.toml` file, one made in Python, or one loaded before); `input` is any JSON value. `JobOptions` says what else
+        may be given.
 
         Jobs beyond the host's `max_jobs` wait their turn in the order of starting.
 
@@ -101,6 +107,20 @@ class Host:
             raise ValueError(f"password_env: the environment variable {variable} is not set")
         job = Job(secrets.token_hex(6), limits.job_updates)
         self._nursery.start_soon(self._run, job, what, input, options, self._turns.join())
+        return job
+
+    def start_task(self, name: str, function: Task) -> Job:
+        """Start a function of the caller's as a job and return at once: it has progress, can be cancelled, and ends in an Envelope.
+
+        `function(job, costs)` gives the result, a JSON value; what it spends on models it adds to `costs`. It runs on Trio's thread
+        and must not block. At most `max_jobs` tasks run at once, beside as many other jobs, which tasks may start and wait for.
+        A task that waits for another task may wait for ever.
+
+        A `CuttlefishError` that it raises is the job's error. Any other exception is a fault of the function: code `internal`, with
+        a reference to the log. The limits `job.time` and `guest.message` hold, as for blocks.
+        """
+        job = Job(secrets.token_hex(6), self._limits.job_updates)
+        self._nursery.start_soon(self._run_task, job, name, function, self._task_turns.join())
         return job
 
     async def run(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelope:
@@ -132,7 +152,7 @@ class Host:
     async def _find(self, block: str | Path) -> BlockBytes | PythonSource:
         return await trio.to_thread.run_sync(find_block, str(block), Path(), self._limits)
 
-    async def check(self, pipeline: str | Path | Pipeline, *, base_dir: str | Path | None = None) -> Graph:
+    async def check(self, pipeline: str | Path | Pipeline | LoadedPipeline, *, base_dir: str | Path | None = None) -> Graph:
         """Load a pipeline and its blocks, and check everything that can be checked before it runs.
 
         `base_dir` is what the paths in a pipeline made in Python are relative to, the current folder unless given.
@@ -143,7 +163,10 @@ class Host:
         loaded = await _load(pipeline, Path(base_dir or Path.cwd()))
         if not isinstance(loaded, LoadedPipeline):
             raise PipelineError([Problem("is no pipeline: a pipeline is a .toml file", str(pipeline))])
-        return await check_pipeline(loaded, self._resources, self._limits.with_values(loaded.pipeline.limit_values()))
+        graph = await check_pipeline(loaded, self._resources, self._limits.with_values(loaded.pipeline.limit_values()))
+        wrong = await trio.to_thread.run_sync(check_examples, graph.form, loaded.pipeline)
+        examples = [loaded.problem(message, *path, is_warning=True) for message, path in wrong]
+        return replace(graph, warnings=(*graph.warnings, *examples)) if examples else graph
 
     async def _request(self, what: Runnable, value: object, options: JobOptions) -> Request:
         """What a job is asked to do. What its caller gives wins over what the pipeline says."""
@@ -175,20 +198,39 @@ class Host:
 
     async def _run(self, job: Job, what: Runnable, value: object, options: JobOptions, turn: Turn) -> None:
         """One job, from its turn to its Envelope."""
+
+        async def work(costs: Costs) -> object:
+            async with turn:
+                job.started()
+                costs.began = time.monotonic()
+                request = await self._request(what, value, options)
+                job.keep_updates(request.limits.job_updates)
+                return await execute(job, request, self._resources, costs)
+
+        await self._to_envelope(job, work, "a bug in cuttlefish, please report it with what the log says under {}")
+
+    async def _run_task(self, job: Job, name: str, function: Task, turn: Turn) -> None:
+        async def work(costs: Costs) -> object:
+            async with turn:
+                job.started()
+                costs.began = time.monotonic()
+                with time_limit(self._limits):
+                    result = await function(job, costs)
+                return check_result(result, name, self._limits)
+
+        await self._to_envelope(job, work, f'"{name}" broke, which is a fault in its code; the log says more under {{}}')
+
+    async def _to_envelope(self, job: Job, work: Callable[[Costs], Awaitable[object]], broken: str) -> None:
+        """Do a job's work, and end the job with an Envelope, whatever happens."""
         costs = Costs()
         envelope: Envelope | None = None
         try:
             with job.scope:
-                async with turn:
-                    job.started()
-                    costs.began = time.monotonic()
-                    request = await self._request(what, value, options)
-                    job.keep_updates(request.limits.job_updates)
-                    result = await execute(job, request, self._resources, costs)
-                    # Not validated: a result has been read as JSON, and a large one would hold up Trio's thread here.
-                    envelope = Envelope.model_construct(
-                        status=JobStatus.COMPLETED, result=cast("JsonValue", result), usage=costs.usage()
-                    )
+                result = await work(costs)
+                # Not validated: a result has been read as JSON, and a large one would hold up Trio's thread here.
+                envelope = Envelope.model_construct(
+                    status=JobStatus.COMPLETED, result=cast("JsonValue", result), usage=costs.usage()
+                )
         except* CuttlefishError as group:
             envelope = _failed(first_error(group), costs)
         except* PipelineError as group:
@@ -198,8 +240,7 @@ class Host:
         except* Exception as group:  # noqa: BLE001  # a bug of ours must end in an Envelope too
             reference = secrets.token_hex(4)
             _log.error("internal error %s in job %s", reference, job.id, exc_info=first_error(group))
-            message = f"a bug in cuttlefish, please report it with what the log says under {reference}"
-            envelope = _failed(CuttlefishError(message, code=ErrorCode.INTERNAL), costs)
+            envelope = _failed(CuttlefishError(broken.format(reference), code=ErrorCode.INTERNAL), costs)
         finally:
             job.finished(envelope or _failed(JobCancelled("the job was cancelled"), costs))
 
@@ -258,7 +299,7 @@ def _is_pipeline(what: Runnable) -> bool:
 
 async def _load(what: Runnable, folder: Path) -> BlockBytes | PythonSource | Path | LoadedPipeline:
     """Read a pipeline's file; leave a block to whoever runs it."""
-    if isinstance(what, BlockBytes | PythonSource):
+    if isinstance(what, BlockBytes | PythonSource | LoadedPipeline):
         return what
     if isinstance(what, Pipeline):
         return LoadedPipeline(what, await trio.to_thread.run_sync(folder.absolute))

@@ -70,8 +70,8 @@ async def test_every_example_is_checked_without_a_warning_and_names_an_input_of_
             graph = await host.check(file)
             assert graph.warnings == (), file.name
             assert graph.loaded.pipeline.examples, file.name
-            for value in graph.loaded.pipeline.examples:
-                assert graph.input.mismatch(value) is None, file.name
+            for example in graph.loaded.pipeline.examples_told():
+                assert graph.input.mismatch(example.input) is None, file.name
 
 
 def test_an_outcome_is_told_in_a_line() -> None:

@@ -11,9 +11,11 @@ from cuttlefish.cli.log import start_log
 from cuttlefish.cli.output import write, write_json
 from cuttlefish.host import Host, open_host
 from cuttlefish.pipeline.draw import describe_marks, printable
+from cuttlefish.pipeline.families import FAMILY_FILE, LoadedFamilies, load_families
 from cuttlefish.pipeline.graph import Graph
 from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.spec import PipelineError
+from cuttlefish_abi import Ty
 
 __all__ = ["check_command", "check_file", "problem_line"]
 
@@ -46,22 +48,38 @@ def problem_line(problem: Problem) -> str:
     return printable(str(problem)) + "\n"
 
 
-async def _check_all(files: Sequence[str]) -> list[tuple[str, Graph | None, Sequence[Problem]]]:
+async def _check_all(files: Sequence[str]) -> list[tuple[str, Graph | LoadedFamilies | None, Sequence[Problem]]]:
     async with open_host() as host:
-        return [(file, *await check_file(host, file)) for file in files]
+        return [
+            (file, *(await (_check_families(file) if Path(file).name == FAMILY_FILE else check_file(host, file)))) for file in files
+        ]
 
 
-def _as_text(file: str, graph: Graph | None, problems: Sequence[Problem]) -> str:
+async def _check_families(file: str) -> tuple[LoadedFamilies | None, Sequence[Problem]]:
+    try:
+        return await trio.to_thread.run_sync(load_families, Path(file)), ()
+    except PipelineError as error:
+        return None, error.problems
+
+
+def _as_text(file: str, graph: Graph | LoadedFamilies | None, problems: Sequence[Problem]) -> str:
     lines = "".join(map(problem_line, problems))
     if graph is None:
         return lines
+    if isinstance(graph, LoadedFamilies):
+        told = [f"  {printable(name):10} {printable(family.description)}\n" for name, family in graph.families.items()]
+        return f"{printable(file)}: well\n" + "".join(told)
     pipeline = graph.loaded.pipeline
+    also = {name: ty for name, ty in graph.form.optional.items() if name in pipeline.input}
+    rules = [rule.describe() for rule in pipeline.rules]
     rows = [
         ("name", pipeline.name),
         ("takes", str(graph.input)),
+        *([("also", str(Ty.record(also)))] if also else []),
         ("gives", str(graph.result)),
         ("model", pipeline.model or "none"),
         ("may read", ", ".join(pipeline.read) or "nothing"),
+        *(("" if index else "rules", one) for index, one in enumerate(rules)),
     ]
     lines += f"{printable(file)}: well\n" + "".join(f"  {key:10} {printable(value)}\n" for key, value in rows)
     width = max(len(printable(node.name)) for node in graph.nodes)
@@ -69,12 +87,12 @@ def _as_text(file: str, graph: Graph | None, problems: Sequence[Problem]) -> str
         own_model = f"; model {node.spec.model}" if node.spec.model else ""
         ways = [f"{label} → {', '.join(targets)}" for label, targets in (node.spec.branch or {}).items()]
         marks = "".join(f"; {mark}" for mark in [*describe_marks(node), *(["branch " + " | ".join(ways)] if ways else [])])
-        told = printable(f"{node.spec.block}: {node.signature.describe()}{own_model}{marks}")
-        lines += f"  {number:3} {printable(node.name):{width}}  {told}\n"
+        line = printable(f"{node.spec.block}: {node.signature.describe()}{own_model}{marks}")
+        lines += f"  {number:3} {printable(node.name):{width}}  {line}\n"
     return lines
 
 
-def _as_json(file: str, graph: Graph | None, problems: Sequence[Problem]) -> dict[str, object]:
+def _as_json(file: str, graph: Graph | LoadedFamilies | None, problems: Sequence[Problem]) -> dict[str, object]:
     told = [
         {"file": one.file, "line": one.line, "code": one.code, "message": one.message, "warning": one.is_warning}
         for one in problems
@@ -82,6 +100,8 @@ def _as_json(file: str, graph: Graph | None, problems: Sequence[Problem]) -> dic
     report: dict[str, object] = {"file": file, "ok": graph is not None, "problems": told}
     if graph is None:
         return report
+    if isinstance(graph, LoadedFamilies):
+        return report | {"families": {name: family.model_dump() for name, family in graph.families.items()}}
     pipeline = graph.loaded.pipeline
     nodes = [
         {
@@ -103,6 +123,8 @@ def _as_json(file: str, graph: Graph | None, problems: Sequence[Problem]) -> dic
         "name": pipeline.name,
         "description": pipeline.description,
         "input": str(graph.input),
+        "optional": {name: str(ty) for name, ty in graph.form.optional.items()},
+        "rules": [rule.describe() for rule in pipeline.rules],
         "result": str(graph.result),
         "model": pipeline.model,
         "data_policy": pipeline.data_policy,

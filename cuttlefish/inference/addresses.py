@@ -5,7 +5,7 @@ import socket
 
 import trio
 
-__all__ = ["local_addresses", "loopback_of"]
+__all__ = ["local_addresses", "loopback_of", "needs_no_lookup"]
 
 
 async def local_addresses(host: str, port: int) -> tuple[str, ...]:
@@ -25,6 +25,15 @@ async def local_addresses(host: str, port: int) -> tuple[str, ...]:
 def loopback_of(host: str) -> str:
     """Where to call a server that listens on `host`: "all addresses" is no address that one can call."""
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # nothing is bound to it
+
+
+def needs_no_lookup(host: str) -> bool:
+    """Whether a host is written as an address, or is `localhost`: no name service need be asked for it."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
 
 
 def _is_ours(text: str) -> bool:

@@ -11,7 +11,18 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from cuttlefish_abi import TokenAction
 
-__all__ = ["Backend", "Embedder", "Finish", "ImageInput", "Prompt", "Reply", "ThreadSink", "TokenMeter", "TokenSink"]
+__all__ = [
+    "Backend",
+    "Embedder",
+    "Finish",
+    "ImageInput",
+    "Missing",
+    "Prompt",
+    "Reply",
+    "ThreadSink",
+    "TokenMeter",
+    "TokenSink",
+]
 
 
 class TokenSink(Protocol):
@@ -31,6 +42,16 @@ class ThreadSink(Protocol):
 
 Finish = Literal["stop", "length", "stopped_by_block"]
 """Who ended a reply: the model (or one of `Prompt.stop`), a limit on tokens, or the sink's verdict. An error is an exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something without which a model cannot be opened, found without opening it."""
+
+    reason: str
+    """What is missing, as a sentence without a full stop."""
+    hint: str | None = None
+    """What to do about it, as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)

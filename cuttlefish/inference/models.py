@@ -1,7 +1,7 @@
 """The models folder: which models are there, which can be had, and fetching one.
 
-Everything here blocks; callers run it in a thread. A model is a file `NAME.gguf` in the folder, whoever put it there. A file
-is there whole or not at all: it is made in a temporary folder beside it, checked, and moved in one step.
+Everything here but `missing_model` blocks; callers run it in a thread. A model is a file `NAME.gguf` in the folder, whoever put
+it there. A file is there whole or not at all: it is made in a temporary folder beside it, checked, and moved in one step.
 """
 
 import contextlib
@@ -23,8 +23,10 @@ from types import MappingProxyType
 from typing import IO
 
 import platformdirs
+import trio
 
 from cuttlefish.errors import ModelLoadFailed
+from cuttlefish.inference.backend import Missing
 
 __all__ = [
     "CATALOGUE",
@@ -32,6 +34,7 @@ __all__ = [
     "ModelEntry",
     "ModelFacts",
     "list_models",
+    "missing_model",
     "models_folder",
     "projector_beside",
     "pull",
@@ -196,6 +199,24 @@ def resolve(name_or_path: str, folder: Path | None = None, *, catalogue: Mapping
     if entry.path is None:
         raise ModelLoadFailed(f'model "{name_or_path}" is not on this machine yet; run: cuttlefish models pull {name_or_path}')
     return entry.path
+
+
+async def missing_model(target: str, *, local_only: bool = False) -> Missing | None:
+    """Whether the file of a model is here and readable. It is not looked into."""
+    return await trio.to_thread.run_sync(_missing, target)
+
+
+def _missing(target: str) -> Missing | None:
+    if not target.endswith(".gguf") and "/" not in target and os.sep not in target:
+        entries = {entry.name: entry for entry in list_models()}
+        if target not in entries:
+            return Missing(f'there is no model named "{target}" on this machine', "Models: " + ", ".join(entries))
+        if entries[target].path is None:
+            return Missing(f'the model "{target}" is not on this machine yet', f"Run: cuttlefish models pull {target}")
+    path = resolve(target)
+    if not path.is_file():
+        return Missing(f'there is no model file "{target}"', "Put it there, or name another")
+    return None if os.access(path, os.R_OK) else Missing(f'the model file "{target}" cannot be read', "Change its permissions")
 
 
 def _entry(name: str, folder: Path | None, catalogue: Mapping[str, CatalogueModel]) -> ModelEntry:

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from cuttlefish.errors import CuttlefishError, InferenceFailed, ModelLoadFailed, TimedOut
 from cuttlefish.inference.addresses import loopback_of
-from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
-from cuttlefish.inference.remote import Chunk, Lines, ModelServer, Timeouts, context_exceeded, open_server
+from cuttlefish.inference.backend import Missing, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.remote import Chunk, Lines, ModelServer, Timeouts, context_exceeded, missing_server, open_server
 
-__all__ = ["ollama_url", "open_ollama", "open_ollama_embedder"]
+__all__ = ["missing_ollama", "ollama_url", "open_ollama", "open_ollama_embedder"]
 
 DEFAULT_PORT = 11434
 PROBE_S = 15.0
@@ -31,6 +31,15 @@ async def open_ollama(target: str, *, local_only: bool = False, timeouts: Timeou
     """
     server, facts = await _open(target, local_only, timeouts or Timeouts())
     return OllamaBackend(server, facts)
+
+
+async def missing_ollama(target: str, *, local_only: bool = False) -> Missing | None:
+    """Whether the server is there, if it is to be on this machine. Whether it has the model only it could say."""
+    try:
+        url = ollama_url(os.environ.get("OLLAMA_HOST", ""))
+    except ModelLoadFailed as error:
+        return Missing(error.message)
+    return await missing_server(url, local_only=local_only, start="Start it: ollama serve")
 
 
 class OllamaBackend:

@@ -9,15 +9,16 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cuttlefish.errors import CuttlefishError, InferenceFailed, ModelLoadFailed, TimedOut
 from cuttlefish.inference.addresses import local_addresses
-from cuttlefish.inference.backend import Finish, Prompt, Reply, TokenMeter, TokenSink
-from cuttlefish.inference.remote import Chunk, Lines, ModelServer, Timeouts, context_exceeded, open_server, scrubbed
+from cuttlefish.inference.backend import Finish, Missing, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.remote import Chunk, Lines, ModelServer, Timeouts, context_exceeded, missing_server, open_server, scrubbed
 
-__all__ = ["open_openai", "open_openai_embedder"]
+__all__ = ["missing_openai", "open_openai", "open_openai_embedder"]
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 PROBE_S = 15.0
@@ -50,6 +51,17 @@ async def open_openai(target: str, *, local_only: bool = False, timeouts: Timeou
         await server.aclose()
         raise
     return OpenAIBackend(server, key_variable, is_llama_cpp, accepts_images)
+
+
+async def missing_openai(target: str, *, local_only: bool = False) -> Missing | None:
+    """Whether the key is set, and the server is there if it is to be on this machine."""
+    try:
+        address = _read_target(target)
+        if address.key_variable is not None:
+            _read_key(address.key_variable, address.model, must=True)
+    except ModelLoadFailed as error:
+        return Missing(error.message)
+    return await missing_server(address.url, local_only=local_only, start="Start it, or name another model")
 
 
 class OpenAIBackend:
@@ -207,7 +219,19 @@ _UNUSUAL_ENDS = {
 }
 
 
-async def _open(target: str, local_only: bool, timeouts: Timeouts) -> tuple[ModelServer, str | None]:
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """What a target says."""
+
+    url: str
+    host: str
+    port: int | None
+    model: str
+    key_variable: str | None
+    """The variable that the target names for the key."""
+
+
+def _read_target(target: str) -> _Address:
     url, _, model = target.partition("#")
     try:
         parts = urlsplit(url)
@@ -223,17 +247,27 @@ async def _open(target: str, local_only: bool, timeouts: Timeouts) -> tuple[Mode
     options = parse_qs(parts.query, keep_blank_values=True)
     if set(options) - {"key"} or len(options.get("key", [""])) != 1:
         raise ModelLoadFailed(f'the address of model "{model}" may have one option, key=NAME of a variable, and has others')
-    variable = options["key"][0] if "key" in options else None
-    if variable is None and not await _is_local(parts.hostname or "", parts.port or 80):
-        variable = DEFAULT_KEY
-    key = os.environ.get(variable or "", "").strip() or None
-    if "key" in options and key is None:
+    address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    return _Address(address, parts.hostname or "", parts.port, model, options["key"][0] if "key" in options else None)
+
+
+def _read_key(variable: str, model: str, *, must: bool) -> str | None:
+    key = os.environ.get(variable, "").strip() or None
+    if must and key is None:
         raise ModelLoadFailed(f'the variable "{variable}", which should hold the key for model "{model}", is not set')
     if key is not None and not (key.isascii() and key.isprintable()):
         raise ModelLoadFailed(f'the variable "{variable}" holds something that is no key: it has more than plain characters')
+    return key
+
+
+async def _open(target: str, local_only: bool, timeouts: Timeouts) -> tuple[ModelServer, str | None]:
+    address = _read_target(target)
+    model, variable = address.model, address.key_variable
+    if variable is None and not await _is_local(address.host, address.port or 80):
+        variable = DEFAULT_KEY
+    key = None if variable is None else _read_key(variable, model, must=address.key_variable is not None)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    server = await open_server(address, model=model, headers=headers, secret=key, local_only=local_only, timeouts=timeouts)
+    server = await open_server(address.url, model=model, headers=headers, secret=key, local_only=local_only, timeouts=timeouts)
     return server, variable
 
 

@@ -6,16 +6,17 @@ used, so what it needs may be missing until then.
 """
 
 import importlib
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference.backend import Backend, Embedder
+from cuttlefish.inference.backend import Backend, Embedder, Missing
 from cuttlefish.inference.checked import CheckedBackend, CheckedEmbedder
 
-__all__ = ["Provider", "open_backend", "open_embedder", "providers"]
+__all__ = ["Provider", "find_missing", "open_backend", "open_embedder", "providers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,13 @@ class Provider:
     embedder: str | None = None
     """The opener for vectors, if it has them."""
     extra: str | None = None
+    package: str | None = None
+    """What `extra` installs and the module imports."""
+    missing: str | None = None
+    """`module:function` that tells what a model lacks on this machine, `async (target, *, local_only) -> Missing | None`.
+
+    It is quick, loads no model and calls nothing beyond this machine.
+    """
     calls_a_server: bool = False
     """Whether what it is given goes to a server, which may be on another machine."""
 
@@ -43,6 +51,8 @@ _PROVIDERS = (
         "open_llama_cpp",
         "open_llama_cpp_embedder",
         extra="local",
+        package="xllamacpp",
+        missing="cuttlefish.inference.models:missing_model",
     ),
     Provider(
         "openai",
@@ -52,6 +62,8 @@ _PROVIDERS = (
         "open_openai",
         "open_openai_embedder",
         extra="http",
+        package="httpx2",
+        missing="cuttlefish.inference.openai:missing_openai",
         calls_a_server=True,
     ),
     Provider(
@@ -62,6 +74,8 @@ _PROVIDERS = (
         "open_ollama",
         "open_ollama_embedder",
         extra="http",
+        package="httpx2",
+        missing="cuttlefish.inference.ollama:missing_ollama",
         calls_a_server=True,
     ),
     Provider(
@@ -70,6 +84,7 @@ _PROVIDERS = (
         "no language model: the text that stands in the images, read by Tesseract; the prompt is ignored",
         "cuttlefish.inference.tesseract",
         "open_tesseract",
+        missing="cuttlefish.inference.tesseract:missing_tesseract",
     ),
     Provider(
         "stub",
@@ -110,6 +125,26 @@ async def open_embedder(model: str, *, local_only: bool = False) -> Embedder:
     assert provider.embedder is not None
     opener = await trio.to_thread.run_sync(_import_opener, provider, provider.embedder, model)
     return CheckedEmbedder(await opener(target, local_only=local_only))
+
+
+async def find_missing(model: str, *, local_only: bool = False) -> Missing | None:
+    """What `open_backend` would lack on this machine, as far as can be told without opening the model; None if nothing.
+
+    Quick. Of servers only those on this machine are looked for, and only where their address needs no name service.
+    """
+    try:
+        provider, target = _find(model, _PROVIDERS)
+    except ModelLoadFailed as error:
+        return Missing(error.message)
+    if provider.package is not None and importlib.util.find_spec(provider.package) is None:
+        reason = f"{provider.name} needs a package that is not installed"
+        return Missing(reason, f"Run: pip install 'cuttlefish[{provider.extra}]'")
+    if provider.missing is None:
+        return None
+    module, _, function = provider.missing.partition(":")
+    found = await trio.to_thread.run_sync(importlib.import_module, module)
+    missing: Missing | None = await getattr(found, function)(target, local_only=local_only)
+    return missing
 
 
 def _find(model: str, among: tuple[Provider, ...]) -> tuple[Provider, str]:

@@ -20,11 +20,11 @@ import httpx2
 import trio
 
 from cuttlefish.errors import CuttlefishError, InferenceFailed, ModelLoadFailed, TimedOut
-from cuttlefish.inference.addresses import local_addresses
-from cuttlefish.inference.backend import Finish, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.addresses import local_addresses, needs_no_lookup
+from cuttlefish.inference.backend import Finish, Missing, Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.showing import Showing
 
-__all__ = ["Chunk", "ModelServer", "Timeouts", "context_exceeded", "open_server", "scrubbed"]
+__all__ = ["Chunk", "ModelServer", "Timeouts", "context_exceeded", "missing_server", "open_server", "scrubbed"]
 
 MOST_LINE_BYTES = 1 << 20
 MOST_REPLY_BYTES = 64 << 20
@@ -32,6 +32,7 @@ MOST_ERROR_BYTES = 64 << 10
 MOST_WORDS = 200
 TRIES_WHEN_BUSY = 4
 LONGEST_BUSY_WAIT_S = 30.0
+LOOK_S = 1.0  # for a server on this machine to take a connection
 AFTER_THE_END_S = 5.0  # for the count of tokens that follows a finished reply
 BYTES_PER_TOKEN = 4  # a guess for servers that do not count; English text has some four bytes a token
 
@@ -416,6 +417,33 @@ async def open_server(
         )
 
     return ModelServer(await trio.to_thread.run_sync(make), url.rstrip("/"), place, model, secret, timeouts)
+
+
+async def missing_server(url: str, *, local_only: bool, start: str) -> Missing | None:
+    """Whether a server at `url` is there, if it is on this machine; nothing is said of others, and no name service is asked.
+
+    `start` is the hint for one that is not running.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    if not needs_no_lookup(host):
+        return None
+    try:
+        addresses = await local_addresses(host, port)
+    except (OSError, UnicodeError):
+        return None
+    if not addresses:
+        reason = f'"{host}" is not on this machine, and the pipeline is local_only'
+        return Missing(reason, "Use a model on this machine, or allow others") if local_only else None
+    for address in addresses:
+        with trio.move_on_after(LOOK_S):
+            try:
+                stream = await trio.open_tcp_stream(address, port)
+            except OSError:
+                continue
+            await trio.aclose_forcefully(stream)
+            return None
+    return Missing(f"no server answers at {parts.scheme}://{parts.netloc}", start)
 
 
 class _Pinned(httpx2.AsyncBaseTransport):

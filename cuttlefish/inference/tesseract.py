@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import trio
 
 from cuttlefish.errors import InferenceFailed, ModelLoadFailed, TimedOut, Unsupported
-from cuttlefish.inference.backend import Finish, ImageInput, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.backend import Finish, ImageInput, Missing, Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.child import ChildResult, TooMuchOutput, run_child
 from cuttlefish.inference.showing import Showing
 
-__all__ = ["open_tesseract"]
+__all__ = ["missing_tesseract", "open_tesseract"]
 
 DEFAULT_LANGUAGE = "eng"
 PAGE_TIME_S = 60.0
@@ -31,22 +31,33 @@ async def open_tesseract(target: str, *, local_only: bool = False) -> "Tesseract
         ModelLoadFailed: no such program, or a language that it does not have.
     """
     language = target or DEFAULT_LANGUAGE
+    found = await _find_program(language)
+    if isinstance(found, Missing):
+        raise ModelLoadFailed(f'model "tesseract:{language}": {found.reason}. {found.hint}')
+    return TesseractBackend(found, language)
+
+
+async def missing_tesseract(target: str, *, local_only: bool = False) -> Missing | None:
+    """Whether the program and the languages are here."""
+    found = await _find_program(target or DEFAULT_LANGUAGE)
+    return found if isinstance(found, Missing) else None
+
+
+async def _find_program(language: str) -> str | Missing:
     program = shutil.which("tesseract")
     if program is None:
-        raise ModelLoadFailed(f'model "tesseract:{language}": there is no program "tesseract" on this machine. {INSTALL}')
+        return Missing('there is no program "tesseract" on this machine', INSTALL)
     try:
         listed = await _run([program, "--list-langs"], b"")
     except (trio.TooSlowError, TooMuchOutput, OSError):
-        raise ModelLoadFailed(f'model "tesseract:{language}": the program "tesseract" does not work here. {INSTALL}') from None
+        return Missing('the program "tesseract" does not work here', INSTALL)
     known = set(listed.out.decode(errors="replace").split("\n")[1:]) - {"", "osd"}
     missing = [part for part in language.split("+") if part not in known]
     if missing:
         package = re.sub(r"[^a-z0-9-]", "", missing[0].lower().replace("_", "-"))
-        raise ModelLoadFailed(
-            f'model "tesseract:{language}": Tesseract does not know the language "{missing[0]}", only {", ".join(sorted(known))}. '
-            f"Install it, e.g. on Debian: apt-get install tesseract-ocr-{package}"
-        )
-    return TesseractBackend(program, language)
+        reason = f'Tesseract does not know the language "{missing[0]}", only {", ".join(sorted(known))}'
+        return Missing(reason, f"Install it, e.g. on Debian: apt-get install tesseract-ocr-{package}")
+    return program
 
 
 class TesseractBackend:

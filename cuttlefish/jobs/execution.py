@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,12 +24,13 @@ from cuttlefish.media.handles import HandleTable
 from cuttlefish.media.job_handles import JobHandles
 from cuttlefish.pipeline.catalog import find_block
 from cuttlefish.pipeline.graph import Graph, GraphNode, build_graph
+from cuttlefish.pipeline.inputs import prepare_input
 from cuttlefish.pipeline.items import items_of_manifest, paths_of_pattern
 from cuttlefish.pipeline.run import NodeRecord, run_graph
 from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError
 from cuttlefish_abi import BadJson, Signature, Usage, parse_json
 
-__all__ = ["Costs", "Request", "check_pipeline", "execute"]
+__all__ = ["Costs", "Request", "check_pipeline", "check_result", "execute", "time_limit"]
 
 SMALL_PARTS = 1_000
 
@@ -87,15 +89,41 @@ async def execute(job: Job, request: Request, resources: Resources, costs: Costs
     Raises:
         CuttlefishError: the job failed.
     """
-    limit = request.limits.job_time_s
-    with trio.move_on_after(float("inf") if limit is None else limit):
+    with time_limit(request.limits):
         execution = _Execution(job, request, resources, costs)
         value_json = await _encode(request.value, request.limits)
         value = await _aside_if(len(value_json) > LARGE_BYTES, _parse, value_json, request.limits)
         if isinstance(request.what, LoadedPipeline):
             return await _run_pipeline(execution, request.what, value)
         return await _run_one(execution, request.what, value, value_json)
+
+
+@contextmanager
+def time_limit(limits: Limits) -> Iterator[None]:
+    """Around the work of a job: it is cancelled after `job.time`.
+
+    Raises:
+        TimedOut: it took longer.
+    """
+    limit = limits.job_time_s
+    with trio.move_on_after(float("inf") if limit is None else limit) as scope:
+        yield
+        return
+    assert scope.cancelled_caught
     raise TimedOut(f"the job took longer than it may (job.time is {limit:g} seconds)")
+
+
+def check_result(result: object, name: str, limits: Limits) -> object:
+    """The result of the function `name` as JSON has it.
+
+    Raises:
+        TypeError, ValueError: it is no JSON value, which is the function's fault.
+        LimitExceeded: it is larger than a block's result may be.
+    """
+    result_json = json.dumps(result, ensure_ascii=False, allow_nan=False).encode()
+    if len(result_json) > limits.guest_message_bytes:
+        raise limit_exceeded("guest_message_bytes", limits.guest_message_bytes, f'the result of "{name}" has {len(result_json)}')
+    return parse_json(result_json, max_depth=limits.guest_json_depth)
 
 
 async def check_pipeline(loaded: LoadedPipeline, resources: Resources, limits: Limits) -> Graph:
@@ -168,9 +196,7 @@ async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: ob
         graph = await check_pipeline(loaded, execution.resources, request.limits)
     except PipelineError as error:
         raise CuttlefishError(str(error), code=error.code) from None
-    # No handle fits: a job's input comes from outside, where there are none.
-    if (wrong := graph.input.mismatch(value, place="input", handle_kind=lambda _: None)) is not None:
-        raise SchemaMismatch(f"the input does not fit what the pipeline takes, {graph.input}: {wrong}")
+    value = await trio.to_thread.run_sync(prepare_input, graph.form, loaded.pipeline, value)
     roots = [*(loaded.folder / root for root in loaded.pipeline.read), *request.read]
     capabilities = await trio.to_thread.run_sync(_grant, roots, request.base_dir)
     execution.costs.nodes = execution.job.nodes

@@ -21,14 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
 from cuttlefish.limits import Limits
-from cuttlefish_abi import MAX_TYPE_DEPTH
+from cuttlefish.pipeline.rules import Rule
+from cuttlefish_abi import MAX_TYPE_DEPTH, Ty
 from cuttlefish_abi.strict_json import show
 
-__all__ = ["NAME", "Chain", "Node", "Pipeline", "Repeat"]
+__all__ = ["NAME", "Chain", "Example", "Families", "FamilyForm", "InputField", "Node", "Pipeline", "Repeat"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 RESERVED = ("job", "item")
@@ -93,6 +94,15 @@ def _flatten(table: Mapping[str, Any], *before: str) -> Iterator[tuple[tuple[str
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _as_field(value: object) -> object:
+    return {"description": value} if isinstance(value, str) else value
+
+
+def _check_type(text: str) -> str:
+    Ty.parse(text)
+    return text
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
@@ -176,6 +186,63 @@ def _name_of(block: str) -> str:
     return stem if NAME.fullmatch(stem) and stem not in RESERVED else f"node-{stem}"
 
 
+class InputField(BaseModel):
+    """What there is to say of one field of a job's input, beside the type that blocks give it."""
+
+    model_config = _FORM
+
+    description: str = ""
+    type: Annotated[str, AfterValidator(_check_type)] | None = None
+    """For a field that no node takes by its signature (blocks may read more than they must be given), or more exactly."""
+    optional: bool = False
+    default: Value = None
+    """What a job is given where the field is absent; there is one if it was set, whatever it is."""
+    example: Value = None
+
+    @property
+    def has_default(self) -> bool:
+        """Whether there is a default."""
+        return "default" in self.model_fields_set
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An input that makes sense."""
+
+    input: Any  # Any: a JSON value
+    title: str | None = None
+    note: str | None = None
+
+
+class FamilyForm(BaseModel):
+    """What pipelines of one family have in common. None of them can be used where something of what it needs is missing."""
+
+    model_config = _FORM
+
+    description: Text
+    """What the family is for."""
+    model: Text | None = None
+    """A model that must be here."""
+    embedding_model: Text | None = None
+    read: list[Text] = []
+    """Folders and files that must be readable; relative to the file. Nothing is granted by it."""
+    programs: list[Text] = []
+    """Programs that must be installed."""
+
+
+class Families(RootModel[dict[Name, FamilyForm]]):
+    """The file `family.toml`: families by name."""
+
+
+def _example(value: Any) -> Example:
+    """Written as the input itself, or as a table of `title`, `input` and perhaps a `note`."""
+    if isinstance(value, dict) and {"title", "input"} <= value.keys() <= {"title", "input", "note"}:
+        title, note = value["title"], value.get("note")
+        if isinstance(title, str) and isinstance(note, str | None):
+            return Example(value["input"], title, note)
+    return Example(value)
+
+
 class Pipeline(BaseModel):
     """A pipeline: one block, or nodes that feed each other."""
 
@@ -197,8 +264,15 @@ class Pipeline(BaseModel):
     """Seconds for a job."""
     limits: Annotated[dict[str, Any], AfterValidator(_check_limits)] = {}
     """Limits by their dotted names, or as tables: `guest.memory = "512MiB"`."""
+    input: dict[str, Annotated[InputField, BeforeValidator(_as_field)]] = {}
+    """What a job's input means, by field; a text is its description."""
+    rules: list[Rule] = []
+    """What a job's input must keep to beyond its types."""
     examples: list[Value] = []
+    """Inputs, or tables of `title`, `input` and `note`."""
     use_cases: list[str] = []
+    family: Name | None = None
+    """The family of skills that it belongs to; `family.toml` beside the pipeline says what that is."""
     block: Text | None = None
     nodes: dict[NodeName, Node] = {}
 
@@ -219,6 +293,10 @@ class Pipeline(BaseModel):
     def graph(self) -> dict[str, Node]:
         """The nodes by name; a pipeline of one block is one node called as the pipeline."""
         return {self.name: Node(block=self.block)} if self.block else dict(self.nodes)
+
+    def examples_told(self) -> list[Example]:
+        """The examples, each with its title and note if it has them."""
+        return [_example(value) for value in self.examples]
 
     def limit_values(self) -> dict[str, object]:
         """Its limits by dotted name, its timeout among them."""

@@ -9,6 +9,7 @@ from cuttlefish.engine.module import CompiledModule
 from cuttlefish.errors import CuttlefishError
 from cuttlefish.pipeline.expressions import ITEM, JOB, Expression, ListOf, RecordOf, Reference, parse, references
 from cuttlefish.pipeline.forms import Node
+from cuttlefish.pipeline.inputs import InputForm, find_form
 from cuttlefish.pipeline.order import Conditions, find_conditions, find_order
 from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.seams import JSON, check_input, merge, select
@@ -59,8 +60,8 @@ class Graph:
 
     loaded: LoadedPipeline
     nodes: tuple[GraphNode, ...]
-    input: Ty
-    """What a job takes."""
+    form: InputForm
+    """What a job may be given."""
     result: Ty
     """What a job gives; where several nodes feed no other, a record of their outputs (of those that ran)."""
     sinks: tuple[str, ...]
@@ -68,6 +69,11 @@ class Graph:
     maybe: frozenset[str]
     """The nodes that a decision may leave out."""
     warnings: tuple[Problem, ...] = field(default=())
+
+    @property
+    def input(self) -> Ty:
+        """What a job takes."""
+        return self.form.type
 
 
 async def build_graph(loaded: LoadedPipeline, load_block: LoadBlock) -> Graph:
@@ -263,7 +269,10 @@ class _Builder:
 
     def finish(self) -> Graph:
         """The graph, if nothing is wrong."""
-        job_input = self._job_input()
+        taken = self._job_input()
+        form, wrong = find_form(taken, self.inputs.values(), self.loaded.pipeline)
+        if len(self.blocks) == len(self.specs):  # else it is not known what the nodes take
+            self.problems += [self.loaded.problem(message, *path) for message, path in wrong]
         if any(not problem.is_warning for problem in self.problems):
             raise PipelineError(self.problems)
         nodes = tuple(self._node(name, index) for index, name in enumerate(self.order))
@@ -275,7 +284,7 @@ class _Builder:
         return Graph(
             loaded=self.loaded,
             nodes=nodes,
-            input=job_input,
+            form=form,
             result=outputs[sinks[0]] if len(sinks) == 1 else Ty.record({name: outputs[name] for name in sinks}),
             sinks=sinks,
             maybe=frozenset(name for name, conditions in self.conditions.items() if conditions),

@@ -1,0 +1,436 @@
+"""Plain Python functions as skills: the operator's own code, which runs in this process and without a sandbox.
+
+```python
+from typing import Annotated
+
+from pydantic import Field
+
+from cuttlefish.mcp.python_skills import Context, skill
+
+
+@skill(description="Counts the words of a text.", use_cases=["To see whether a text fits on a page"])
+async def count_words(text: Annotated[str, Field(description="The text to count")], context: Context) -> int:
+    context.progress("counting", done=0, total=1)
+    return len(text.split())
+```
+"""
+
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import traceback
+import typing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, TypeVar, cast
+
+import trio
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from cuttlefish.errors import SchemaMismatch
+from cuttlefish.host import Host, JobOptions, Runnable
+from cuttlefish.inference.backend import TokenMeter
+from cuttlefish.jobs.execution import Costs
+from cuttlefish.jobs.job import Job
+from cuttlefish.mcp.schemas import envelope_schema
+from cuttlefish.mcp.skill import NAME, Annotations, Availability, Example, Family, Probe, Ready, Skill
+from cuttlefish.pipeline.places import Problem
+from cuttlefish.pipeline.rules import Rule
+from cuttlefish.pipeline.spec import PipelineError
+from cuttlefish_abi import Envelope
+
+__all__ = ["Context", "SkillDefinition", "bind", "definitions_in", "enter_shared", "load_module", "shared", "shared_types", "skill"]
+
+MOST_MESSAGE_CHARS = 1_000
+END_S = 10.0  # for what a shared state does after its yield: a server that is ended has to come to its end
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Context:
+    """What a running skill may use beside its arguments: a parameter annotated with `Context` is given it."""
+
+    def __init__(self, host: Host, job: Job, costs: Costs, options: JobOptions) -> None:
+        self._host = host
+        self._job = job
+        self._costs = costs
+        self._options = options
+
+    @property
+    def job_id(self) -> str:
+        """The job that this call is."""
+        return self._job.id
+
+    def progress(self, message: str | None = None, *, done: float | None = None, total: float | None = None) -> None:
+        """Tell how far the work is: `done` of `total`, whatever is counted. Returns at once."""
+        told = {"message": message and message[:MOST_MESSAGE_CHARS], "done": done, "total": total}
+        value = {name: part for name, part in told.items() if part is not None}
+        self._job.progress(value, len(json.dumps(value)))
+
+    async def run(self, what: Runnable, input: object) -> Envelope:
+        """Run a block or a pipeline under the operator's grants and wait for its Envelope; what it cost is added to this job's.
+
+        Cancelling the wait cancels it.
+        """
+        envelope = await self._host.run(what, input, **self._options)
+        usage = envelope.usage
+        self._costs.meters.append(TokenMeter(usage.tokens_in, usage.tokens_out))
+        if usage.model is not None:
+            self._costs.models[usage.model] = None
+        return envelope
+
+
+@dataclass(frozen=True, slots=True)
+class SkillDefinition:
+    """What `skill` notes of a function, before it has a host."""
+
+    function: Callable[..., Awaitable[object]]
+    name: str
+    description: str
+    examples: tuple[Example, ...]
+    use_cases: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    family: Family | None
+    annotations: Annotations
+    probe: Probe | None
+    line: int
+    file: str = field(default="")
+
+
+def skill(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    examples: Sequence[Example] = (),
+    use_cases: Sequence[str] = (),
+    rules: Sequence[Rule] = (),
+    family: Family | None = None,
+    annotations: Annotations | None = None,
+    probe: Probe | None = None,
+) -> Callable[[Function], Function]:
+    """Make an async function with typed parameters a skill. The function itself stays as it is and can be called.
+
+    Its parameters are the arguments (whatever pydantic can read from JSON), but for those annotated with `Context` or with the type
+    of something `shared`. It is called as the function unless `name` is given, and described by the first paragraph of its
+    docstring unless `description` is. What it returns has to have the annotated type. To fail, it raises a `CuttlefishError` with
+    a code of its own. It runs on Trio's thread: blocking work belongs into `trio.to_thread.run_sync`.
+
+    Without `annotations` a client is told that it may change things and reach beyond this machine: the host cannot know.
+    """
+
+    def note(function: Function) -> Function:
+        definition = SkillDefinition(
+            function=function,
+            name=name or function.__name__,
+            description=description or inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].replace("\n", " "),
+            examples=tuple(examples),
+            use_cases=tuple(use_cases),
+            rules=tuple(rules),
+            family=family,
+            annotations=annotations or Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
+            probe=probe,
+            line=function.__code__.co_firstlineno,
+            file=function.__code__.co_filename,
+        )
+        setattr(function, _MARK, definition)
+        return function
+
+    return note
+
+
+def shared(function: Function) -> Function:
+    """Make what a function gives a shared state: made once when the server starts, given to skills by its type.
+
+    The function has no parameters and an annotated return type. It may be a plain or an async one, or a generator of either kind
+    that yields once; what stands after its `yield` is done when the server ends, however it does, within 10 seconds.
+    """
+    setattr(function, _SHARED_MARK, True)
+    return function
+
+
+_MARK = "__cuttlefish_skill__"
+_SHARED_MARK = "__cuttlefish_shared__"
+
+
+def load_module(file: Path) -> ModuleType | Problem:
+    """Run a Python file of the operator's as a module. Blocking.
+
+    Files beside it can be imported as from a script. Returns what is wrong where it cannot be run.
+    """
+    name = f"cuttlefish_skills_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        return Problem("there is no such Python file", str(file))
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.parent.absolute())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module  # annotations are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001  # whatever the operator's own code raises is told at its line
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if os.path.abspath(frame.filename) == os.path.abspath(file)
+        ]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        return Problem(f"cannot be loaded: {type(error).__name__}: {error}", str(file), line)
+    return module
+
+
+def definitions_in(module: ModuleType) -> list[SkillDefinition]:
+    """The skills of a module, in the order of their definition."""
+    found = {id(one): one for value in vars(module).values() if (one := getattr(value, _MARK, None)) is not None}
+    return [one for one in found.values() if isinstance(one, SkillDefinition)]
+
+
+async def enter_shared(module: ModuleType, stack: AsyncExitStack) -> dict[Any, object]:
+    """Make the shared states of a module, by type; leaving the stack ends them.
+
+    Raises:
+        PipelineError: one of them broke.
+    """
+    states: dict[Any, object] = {}
+    for value in _shared_functions(module):
+        try:
+            states[_shared_type(value)] = await stack.enter_async_context(_entered(value))
+        except Exception as error:
+            what = f'shared "{value.__name__}" broke: {type(error).__name__}: {error}'
+            raise PipelineError([Problem(what, value.__code__.co_filename, value.__code__.co_firstlineno)]) from error
+    return states
+
+
+def shared_types(module: ModuleType) -> tuple[dict[Any, str], list[Problem]]:
+    """The types of the shared states of a module, each with its function's name; and what is wrong with them."""
+    types: dict[Any, str] = {}
+    problems: list[Problem] = []
+    for value in _shared_functions(module):
+        where = (value.__code__.co_filename, value.__code__.co_firstlineno)
+        try:
+            kind = _shared_type(value)
+        except NameError as error:
+            problems.append(Problem(f'the annotations of shared "{value.__name__}" cannot be read: {error}', *where))
+            continue
+        if kind is None:
+            message = f'shared "{value.__name__}" has no return annotation, by which skills would ask for it'
+            problems.append(Problem(message, *where))
+            continue
+        if kind in types:
+            problems.append(Problem(f'shared "{value.__name__}" and "{types[kind]}" give the same type', *where))
+        types[kind] = value.__name__
+    return types, problems
+
+
+def bind(
+    host: Host, definition: SkillDefinition, types: Mapping[Any, str], states: Mapping[Any, object], options: JobOptions
+) -> Skill | list[Problem]:
+    """A definition as a skill of a host; or what is wrong with it. `states` is filled before the skill is first started."""
+    try:
+        form = _form_of(definition, types)
+    except _Wrong as wrong:
+        told = [f'skill "{definition.name}": {message}' for message in wrong.messages]
+        return [Problem(message, definition.file, definition.line) for message in told]
+
+    def start(arguments: Mapping[str, JsonValue]) -> Job:
+        async def work(job: Job, costs: Costs) -> object:
+            given = form.read(arguments)
+            for name, kind in form.injected.items():
+                given[name] = Context(host, job, costs, options) if kind is Context else states[kind]
+            return form.write(await definition.function(**given))
+
+        return host.start_task(definition.name, work)
+
+    return Skill(
+        name=definition.name,
+        description=definition.description,
+        input_schema=form.input_schema,
+        result_schema=form.result_schema,
+        output_schema=envelope_schema(form.result_schema),
+        annotations=definition.annotations,
+        examples=definition.examples,
+        use_cases=definition.use_cases,
+        rules=definition.rules,
+        family=definition.family,
+        probe=definition.probe or _ready,
+        start=start,
+    )
+
+
+async def _ready() -> Availability:
+    await trio.lowlevel.checkpoint()
+    return Ready()
+
+
+class _Wrong(Exception):
+    """A function that cannot be a skill."""
+
+    def __init__(self, *messages: str) -> None:
+        self.messages = messages
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How arguments become parameters, and what is returned a result."""
+
+    model: type[BaseModel]
+    injected: Mapping[str, Any]
+    """The parameters that are no arguments, with their types."""
+    result: TypeAdapter[Any]
+    input_schema: dict[str, JsonValue]
+    result_schema: dict[str, JsonValue]
+
+    def read(self, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
+        """The arguments as the function's types have them.
+
+        Raises:
+            SchemaMismatch: they do not have the types, in a way that the schema cannot say.
+        """
+        try:
+            model = self.model.model_validate_json(json.dumps(dict(arguments)), strict=True)
+        except ValidationError as error:
+            told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)[:5]]
+            raise SchemaMismatch("; ".join(told)) from None
+        return {name: getattr(model, name) for name in type(model).model_fields}
+
+    def write(self, result: object) -> object:
+        """The result as JSON has it. A result of another type than the annotated one is a fault of the function.
+
+        Raises:
+            ValidationError: it is.
+        """
+        return self.result.dump_python(self.result.validate_python(result, strict=True), mode="json")
+
+
+def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
+    function, wrong = definition.function, list[str]()
+    if not NAME.fullmatch(definition.name):
+        wrong.append("its name may have letters, digits, - and _, 64 at most")
+    if not definition.description:
+        wrong.append("it has no description: give one, or write a docstring")
+    if not inspect.iscoroutinefunction(function):
+        wrong.append("it must be an async function; blocking work belongs into trio.to_thread.run_sync")
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise _Wrong(*wrong, f"its annotations cannot be read: {error}") from None
+    fields: dict[str, Any] = {}
+    injected: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in hints or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            wrong.append(f'its parameter "{name}" must be a single one with an annotation')
+        elif hints[name] is Context or any(hints[name] == kind for kind in types):
+            injected[name] = hints[name]
+        else:
+            fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+    if "return" not in hints:
+        wrong.append("it must say what it returns, by an annotation")
+    for name in fields:
+        if not _is_json(hints[name], "validation"):
+            shared_here = f"; shared are: {', '.join(map(_type_name, types))}" if types else ""
+            wrong.append(f'its parameter "{name}" has a type that cannot be read from JSON, {_type_name(hints[name])}{shared_here}')
+    if "return" in hints and not _is_json(hints["return"], "serialization"):
+        wrong.append(f"it returns a type that cannot be written as JSON, {_type_name(hints['return'])}")
+    if wrong:
+        raise _Wrong(*wrong)
+    model = create_model(definition.name, __config__=ConfigDict(extra="forbid"), **fields)
+    result: TypeAdapter[Any] = TypeAdapter(hints["return"])
+    taken = _plain(model.model_json_schema())
+    given = _plain(result.json_schema(mode="serialization"))
+    return _Form(model, injected, result, taken, _with_large_numbers(given))
+
+
+def _is_json(hint: Any, mode: Literal["validation", "serialization"]) -> bool:
+    """Whether pydantic knows the JSON of a type; `Any`: whatever stands in an annotation."""
+    try:
+        TypeAdapter(hint).json_schema(mode=mode)
+    except (PydanticUserError, NameError):  # its many kinds of refusal are of the one, or a name within is not there
+        return False
+    return True
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def _plain(schema: object) -> Any:
+    """A schema without the titles that pydantic makes of names, which say nothing to an agent. `Any`: a JSON Schema."""
+    if isinstance(schema, list):
+        return [_plain(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: part for key, part in schema.items() if not (key == "title" and isinstance(part, str))}
+    named = ("properties", "$defs", "patternProperties")
+    return {
+        key: {name: _plain(inner) for name, inner in part.items()} if key in named and isinstance(part, dict) else _plain(part)
+        for key, part in kept.items()
+    }
+
+
+def _with_large_numbers(schema: Any) -> dict[str, JsonValue]:
+    """The schema of a result in which each whole number may also be a string of digits. `Any`: a JSON Schema."""
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, list):
+            return [walk(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        inner = {key: walk(one) for key, one in part.items()}
+        if part.get("type") in ("integer", "number"):
+            return {"anyOf": [inner, {"type": "string", "pattern": "^-?[0-9]+$"}]}
+        return inner
+
+    return cast("dict[str, JsonValue]", walk(schema))
+
+
+def _shared_functions(module: ModuleType) -> list[Any]:
+    """Each once, under however many names; `Any`: functions of any form."""
+    return list(
+        dict.fromkeys(value for value in vars(module).values() if inspect.isfunction(value) and hasattr(value, _SHARED_MARK))
+    )
+
+
+def _shared_type(function: Any) -> Any:
+    """The type that a shared function gives; `Any`, because it is whatever stands in an annotation."""
+    hint = typing.get_type_hints(function).get("return")
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    arguments = typing.get_args(hint)
+    return arguments[0] if is_generator and arguments else hint
+
+
+@asynccontextmanager
+async def _entered(function: Any) -> AsyncIterator[object]:
+    """What a shared function gives, for as long as the block lasts; `Any`: a function of one of four kinds.
+
+    Unlike with a context manager, what stands after its `yield` is done however the block ends, a cancelled server's too.
+    """
+    made = function()
+    if inspect.isawaitable(made):
+        made = await made
+    if not inspect.isgenerator(made) and not inspect.isasyncgen(made):
+        yield made
+        return
+    steps = made if inspect.isasyncgen(made) else _in_async(made)
+    state = await anext(steps, _NOTHING)
+    if state is _NOTHING:
+        raise ValueError("it yields nothing")
+    try:
+        yield state
+    finally:
+        with trio.move_on_after(END_S, shield=True):
+            await anext(steps, None)
+            await steps.aclose()
+
+
+async def _in_async(generator: Iterator[object]) -> AsyncGenerator[object]:
+    for state in generator:
+        yield state
+
+
+_NOTHING = object()

@@ -1,0 +1,119 @@
+"""What an agent may call: a skill, whatever it is made of.
+
+A skill is started only with arguments that `checking.check_arguments` found nothing wrong with, and only while its probe says that
+it is ready. Each start is a job, which ends in an Envelope.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from cuttlefish.jobs.job import Job
+from cuttlefish.pipeline.rules import Rule
+
+__all__ = [
+    "NAME",
+    "RESERVED_NAMES",
+    "Annotations",
+    "Availability",
+    "Example",
+    "Family",
+    "Probe",
+    "Ready",
+    "Skill",
+    "SkillSet",
+    "Unavailable",
+]
+
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a skill may be called: the strictest common rule of clients."""
+
+RESERVED_NAMES = frozenset(
+    {"describe_skill", "describe_family", "job_status", "job_result", "job_cancel", "jobs_list", "run_pipeline"}
+)
+"""The server's own tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What it needs is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Something that it needs is missing on this machine."""
+
+    reason: str
+    """What is missing, as a sentence without a full stop."""
+    hint: str | None = None
+    """What the operator can do about it."""
+
+
+Availability = Ready | Unavailable
+
+Probe = Callable[[], Awaitable[Availability]]
+"""Looks at this machine alone (models, engines, folders, programs): never at arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """Hints for the agent about what a call does."""
+
+    read_only: bool = True
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+    """Whether a call may reach beyond this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A call that makes sense."""
+
+    title: str
+    arguments: Mapping[str, JsonValue]
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Skills that belong together and need the same things."""
+
+    name: str
+    description: str
+    probe: Probe
+    """When it says that the family is unavailable, so is each of its skills, with this reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill, ready to be listed and called."""
+
+    name: str
+    """1 to 64 of letters, digits, - and _."""
+    description: str
+    input_schema: Mapping[str, JsonValue]
+    """JSON Schema 2020-12 of an object."""
+    output_schema: Mapping[str, JsonValue]
+    """JSON Schema of the Envelope, with the type of the result."""
+    annotations: Annotations
+    examples: tuple[Example, ...]
+    use_cases: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    family: Family | None
+    probe: Probe
+    start: Callable[[Mapping[str, JsonValue]], Job]
+    """Start a job with checked arguments and return at once."""
+    result_schema: Mapping[str, JsonValue] = field(default_factory=dict)
+    """JSON Schema of the result alone; without one it may be anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillSet:
+    """What one server offers, by name, in the order of listing."""
+
+    skills: Mapping[str, Skill]
+    families: Mapping[str, Family]
