@@ -1,11 +1,11 @@
-"""`python -m benchmarks guest|pipeline|documents [--quick]`: measure, print, and write what `docs/numbers.md` is made from."""
+"""`python -m benchmarks SUITE [--quick]`: measure, print, and write what `docs/numbers.md` is made from."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import cancel, documents, inference, memory, pipeline, start, step, tokens, walk
+from benchmarks import agents, cancel, documents, inference, memory, pipeline, start, step, tokens, walk
 from benchmarks.report import RESULTS, Part, Report, beside_ours, machine, show_amount, write_report
 from benchmarks.scale import FULL, QUICK, Scale
 
@@ -36,7 +36,18 @@ INFERENCE_PARTS: dict[str, Callable[[Scale], Part]] = {
     "prefix": inference.measure_prefix,
 }
 
-SUITES = {"guest": GUEST_PARTS, "pipeline": PIPELINE_PARTS, "documents": DOCUMENTS_PARTS, "inference": INFERENCE_PARTS}
+AGENTS_PARTS: dict[str, Callable[[Scale], Part]] = {
+    "calls": agents.measure_calls,
+    "ready": agents.measure_ready,
+}
+
+SUITES = {
+    "guest": GUEST_PARTS,
+    "pipeline": PIPELINE_PARTS,
+    "documents": DOCUMENTS_PARTS,
+    "inference": INFERENCE_PARTS,
+    "agents": AGENTS_PARTS,
+}
 
 QUICK_RESULTS = RESULTS.parent.parent / "build" / "benchmarks"
 

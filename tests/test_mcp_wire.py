@@ -117,6 +117,12 @@ def test_answers_to_calls_under_way_at_the_end_of_input_are_not_lost(start: Star
     assert client.process.returncode == 0
 
 
+def test_a_call_that_takes_long_gets_its_outcome_and_no_promise_when_input_has_ended(start: Start) -> None:
+    client = start("within=0.01")
+    client.call(1, "quick")
+    assert [answer["result"]["structuredContent"]["status"] for answer in client.end()] == ["completed"]
+
+
 def test_a_call_that_never_ends_is_given_up_some_time_after_the_end_of_input(start: Start) -> None:
     client = start("drain=0.5")
     client.call(1, "spin")

@@ -114,7 +114,7 @@ async def _serve(
                     from cuttlefish.mcp.http_server import HttpFace, serve_http
 
                     _tell_address(face, len(skills.skills), shows_token=not options.token_env)
-                    await serve_http(server, HttpFace(face.listener, face.token, face.names), told_to_end.wait)
+                    await serve_http(server.server, HttpFace(face.listener, face.token, face.names), told_to_end.wait)
         nursery.cancel_scope.cancel()
 
 

@@ -49,6 +49,8 @@ class Service:
     """How long a call waits for its job before it is answered with the job's id."""
     availability: dict[str, Availability] = field(default_factory=dict)
     """Of each skill, as it was last looked at."""
+    ending: trio.Event = field(default_factory=trio.Event)
+    """Set when the client sends no more: its calls are then waited for, as nobody could ask for a job later."""
 
     async def probe(self) -> None:
         """Look at what each skill needs, all at once."""

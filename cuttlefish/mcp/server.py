@@ -1,6 +1,7 @@
 """The server as the SDK runs it: lists, calls, resources; each call audited, no error without its words."""
 
 import logging
+import math
 import re
 import secrets
 import time
@@ -149,7 +150,10 @@ async def _answer(service: Service, ctx: Context, started: StoredJob | t.CallToo
         return started
     has_tasks = declares_tasks(ctx)
     within_s = min(service.answer_within_s, TASK_AFTER_S) if has_tasks else service.answer_within_s
-    if await wait_for_job(started, within_s, _report(ctx), _closed(ctx)):
+    is_over = await wait_for_job(started, within_s, _report(ctx), _closed(ctx))
+    if not is_over and service.ending.is_set():
+        is_over = await wait_for_job(started, math.inf, None, _closed(ctx))
+    if is_over:
         return answer_outcome(started, ctx.protocol_version)
     return new_task(started) if has_tasks else answer_running(started)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,16 @@ from cuttlefish.mcp.jobs_store import open_jobs_store
 from cuttlefish.mcp.server import make_server
 from cuttlefish.mcp.skill import SkillSet
 
-__all__ = ["open_server"]
+__all__ = ["AgentServer", "open_server"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentServer:
+    """What a transport runs."""
+
+    server: Server[Any]
+    ending: trio.Event
+    """For a transport of one client to set when that one sends no more."""
 
 
 @asynccontextmanager
@@ -28,7 +38,7 @@ async def open_server(
     audit_file: Path,
     answer_within_s: float,
     composed: JobOptions | None = None,
-) -> AsyncIterator[Server[Any]]:
+) -> AsyncIterator[AgentServer]:
     """A server of these skills, for as long as the block lasts, for one of the transports to run.
 
     `answer_within_s` is how long a call waits for its job before it is answered with the job's id. `composed` are the options of
@@ -43,4 +53,6 @@ async def open_server(
     async with open_jobs_store() as store:
         service = Service(host, skills, store, answer_within_s)
         await service.probe()
-        yield make_server(service, audit, composer, await trio.to_thread.run_sync(version, "cuttlefish"))
+        yield AgentServer(
+            make_server(service, audit, composer, await trio.to_thread.run_sync(version, "cuttlefish")), service.ending
+        )

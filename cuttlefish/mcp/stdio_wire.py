@@ -9,12 +9,10 @@ import os
 import select
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.server import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -30,6 +28,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from cuttlefish.mcp.descriptors import StdioDescriptors
+from cuttlefish.mcp.serving import AgentServer
 from cuttlefish_abi import BadJson, parse_json
 
 __all__ = ["MOST_IN_FLIGHT", "MOST_LINE_BYTES", "Refused", "read_message", "serve_stdio"]
@@ -38,7 +37,7 @@ MOST_LINE_BYTES = 32 << 20
 """A longer line is skipped and answered with an error: what is not yet a message must not fill the memory."""
 MOST_IN_FLIGHT = 1_000
 """Requests that may wait for their answers at once."""
-DRAIN_S = 30.0
+DRAIN_S = 600.0
 """How long calls may go on after the end of input: their answers can still be read."""
 CHUNK = 1 << 16
 ATOMIC = 4096  # what a pipe that is ready for writing surely takes (PIPE_BUF)
@@ -94,7 +93,7 @@ def read_message(line: bytes) -> JSONRPCMessage | Refused | None:
     return JSONRPCNotification.model_validate(value)
 
 
-async def serve_stdio(server: Server[Any], descriptors: StdioDescriptors, *, drain_s: float = DRAIN_S) -> None:
+async def serve_stdio(agent_server: AgentServer, descriptors: StdioDescriptors, *, drain_s: float = DRAIN_S) -> None:
     """Serve one client until its input ends and the calls that were under way are answered, or until it reads no more.
 
     Calls that go on `drain_s` seconds after the end of input are cancelled. Cancelling ends all of them at once.
@@ -102,7 +101,8 @@ async def serve_stdio(server: Server[Any], descriptors: StdioDescriptors, *, dra
     into_server, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, from_server = anyio.create_memory_object_stream[SessionMessage](0)
     async with trio.open_nursery() as nursery:
-        wire = _Wire(descriptors, into_server, nursery.cancel_scope)
+        server = agent_server.server
+        wire = _Wire(descriptors, into_server, nursery.cancel_scope, agent_server.ending)
         nursery.start_soon(wire.read, drain_s)
         nursery.start_soon(wire.write, from_server)
         await server.run(read_stream, write_stream, server.create_initialization_options())
@@ -116,10 +116,12 @@ class _Wire:
         descriptors: StdioDescriptors,
         into_server: MemoryObjectSendStream[SessionMessage | Exception],
         everything: trio.CancelScope,
+        ending: trio.Event,
     ) -> None:
         self._descriptors = descriptors
         self._into_server = into_server
         self._everything = everything
+        self._ending = ending
         self._writing = trio.Lock()
         self._in_flight: set[str] = set()
         self._settled = trio.Event()
@@ -132,6 +134,7 @@ class _Wire:
                     await self._refuse(Refused(INVALID_REQUEST, f"a line may be {MOST_LINE_BYTES >> 20} MiB long, not more"))
                 elif line.strip():
                     await self._take(line)
+            self._ending.set()
             with trio.move_on_after(drain_s):
                 while self._in_flight:
                     if _nobody_reads(self._descriptors.output):

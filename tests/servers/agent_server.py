@@ -79,7 +79,7 @@ async def main(face: str, folder: Path, settings: dict[str, str]) -> None:
                 sys.stdout.write(f"{listener.getsockname()[1]}\n")
                 sys.stdout.flush()
                 names = ("localhost", "127.0.0.1", "[::1]")
-                await serve_http(server, HttpFace(listener, TOKEN, names), trio.sleep_forever)
+                await serve_http(server.server, HttpFace(listener, TOKEN, names), trio.sleep_forever)
 
 
 if __name__ == "__main__":
