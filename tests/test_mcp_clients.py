@@ -18,6 +18,7 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from cuttlefish.cli import main
 from guests import SPIN, scripted
 
 TOKEN = "the-token-of-these-tests"
@@ -221,10 +222,9 @@ async def test_an_agent_runs_its_own_pipeline_only_where_that_is_allowed_and_wit
         assert told == [f"pipeline:{line}:" for line in (1, 2, 3, 4, 5, 6, 9)]
 
 
-def test_without_anything_to_serve_the_command_says_what_to_name() -> None:
-    done = subprocess.run([sys.executable, "-m", "cuttlefish", "mcp"], capture_output=True, timeout=60, text=True)
+def test_without_anything_to_serve_the_command_says_what_to_name(capfd: pytest.CaptureFixture[str]) -> None:
     told = "cuttlefish: there is nothing to serve: name pipelines or folders of them, or give --installed or --allow-pipelines\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+    assert (main(["mcp"]), *capfd.readouterr()) == (2, "", told)
 
 
 REFUSED = {
@@ -247,7 +247,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("options", "told"), REFUSED.values(), ids=REFUSED)
-def test_wrong_use_is_one_line(options: list[str], told: str, pipelines: Path) -> None:
-    command = [sys.executable, "-m", "cuttlefish", "mcp", str(pipelines), *options]
-    done = subprocess.run(command, capture_output=True, timeout=60, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"cuttlefish: {told}\n")
+def test_wrong_use_is_one_line(options: list[str], told: str, pipelines: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (main(["mcp", str(pipelines), *options]), *capfd.readouterr()) == (2, "", f"cuttlefish: {told}\n")

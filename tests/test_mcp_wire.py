@@ -356,6 +356,24 @@ def test_a_cancelled_call_gets_no_answer_and_its_job_stops(start: Start) -> None
     assert client.end() == []
 
 
+def test_a_call_that_is_cancelled_in_the_middle_of_a_reply_stops_the_real_model(
+    start: Start, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTTLEFISH_MODELS", str(models_folder))
+    client = start("jobs=1", "model=llama-cpp:smollm2")
+    client.call(1, "says-little")
+    usage = client.answer(1)["result"]["structuredContent"]["usage"]
+    assert (usage["model"], usage["tokens_out"]) == ("smollm2", 8)
+    client.call(2, "says", progressToken="p")
+    while "tokens" not in client.answer(None)["params"]["message"]:
+        pass
+    client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    client.call(3, "quick")  # its turn comes when the model has stopped
+    assert client.answer(3)["result"]["isError"] is False
+    client.call(4, "jobs_list", {"status": "cancelled"})
+    assert [job["tool"] for job in client.answer(4)["result"]["structuredContent"]["jobs"]] == ["says"]
+
+
 def test_every_call_is_a_line_of_the_audit_log_without_what_was_in_it(start: Start, tmp_path: Path) -> None:
     client = start("within=0.3")
     client.write(INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"})

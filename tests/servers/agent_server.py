@@ -30,6 +30,7 @@ BLOCKS = {
     "spin": scripted({"cmd": "done", "result": 1}, init=SPIN),
     "fails": scripted({"cmd": "fail", "code": "too_dark", "message": "the picture is too dark"}),
     "says": scripted(INFER, {"cmd": "done", "result": 1}),
+    "says-little": scripted({**INFER, "max_tokens": 8}, {"cmd": "done", "result": 1}),
     "absent": scripted({"cmd": "done", "result": 1}),
 }
 INPUT = {"type": "object", "properties": {"x": {"type": "string"}, "n": {"type": "integer"}}, "additionalProperties": False}
