@@ -137,8 +137,9 @@ async def test_the_official_client_lists_and_calls_every_tool(transport: str, mo
         with trio.move_on_after(2):
             await call("spin", {})
         spinning = value_of(await call("jobs_list", {}))["jobs"][0]
-        while spinning["status"] != "cancelled":  # leaving the call cancelled it; with HTTP the news takes its way
-            spinning = value_of(await call("job_status", {"job_id": spinning["job_id"]}))
+        with trio.fail_after(60):
+            while spinning["status"] != "cancelled":  # leaving the call cancelled it; with HTTP the news takes its way
+                spinning = value_of(await call("job_status", {"job_id": spinning["job_id"]}))
         assert value_of(await call("job_status", {"job_id": spinning["job_id"]}))["state"] == "cancelled"
         assert value_of(await call("job_cancel", {"job_id": spinning["job_id"]}))["status"] == "cancelled"
         assert value_of(await call("job_result", {"job_id": spinning["job_id"]}))["error"]["code"] == "cancelled"
@@ -161,6 +162,29 @@ async def test_a_cancelled_call_is_cancelled_for_a_client_over_http_that_is_gone
                 pass
             nursery.cancel_scope.cancel()
         async with connected("http", mode, pipelines, address) as client:
+            with trio.fail_after(60):
+                while value_of(await client.call_tool("jobs_list", {"status": "running"}))["jobs"]:
+                    pass
+
+
+async def test_an_older_client_whose_stream_breaks_without_a_word_frees_what_its_call_used(address: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
+    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    spin = {"name": "spin", "arguments": {}, "_meta": {"progressToken": "p"}}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+
+        def message(method: str, params: Any) -> dict[str, Any]:
+            return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+        begun = await http.post(address, json=message("initialize", info))
+        http.headers["Mcp-Session-Id"] = begun.headers["mcp-session-id"]
+        await http.post(address, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        async with http.stream("POST", address, json=message("tools/call", spin)) as stream:
+            async for line in stream.aiter_lines():
+                if '"running"' in line:
+                    break
+    async with connected("http", "2026-07-28", Path(), address) as client:
+        with trio.fail_after(60):
             while value_of(await client.call_tool("jobs_list", {"status": "running"}))["jobs"]:
                 pass
 
