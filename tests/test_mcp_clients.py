@@ -273,3 +273,11 @@ REFUSED = {
 @pytest.mark.parametrize(("options", "told"), REFUSED.values(), ids=REFUSED)
 def test_wrong_use_is_one_line(options: list[str], told: str, pipelines: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert (main(["mcp", str(pipelines), *options]), *capfd.readouterr()) == (2, "", f"cuttlefish: {told}\n")
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    pipelines: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    told = "cuttlefish: serving agents needs the extra mcp: pip install 'cuttlefish[mcp]'\n"
+    assert (main(["mcp", str(pipelines)]), *capfd.readouterr()) == (2, "", told)
