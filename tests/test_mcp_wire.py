@@ -318,11 +318,15 @@ def test_a_large_result_becomes_a_link_with_a_preview_and_can_be_read_in_both_wa
 
 def test_a_hundred_calls_at_once_are_all_served_by_the_jobs_that_may_run(start: Start) -> None:
     client = start("jobs=2")
-    for number in range(100):
-        client.call(number, "spin" if number in (0, 1) else "quick")
+    for number in (0, 1):
+        client.call(number, "spin", progressToken=number)
+        while (told := client.read()["params"])["progressToken"] != number or told["message"] != "running":
+            pass
+    for number in range(2, 100):
+        client.call(number, "quick")
     client.call("list", "jobs_list", {"status": "running"})
     jobs = client.answer("list")["result"]["structuredContent"]["jobs"]
-    assert len(jobs) <= 2
+    assert [job["tool"] for job in jobs] == ["spin", "spin"]
     for number in (0, 1):
         client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
     order = [client.read()["id"] for _ in range(98)]
