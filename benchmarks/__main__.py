@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import blocks, cancel, documents, inference, memory, pipeline, start, step, tokens, walk
+from benchmarks import agents, blocks, cancel, documents, inference, memory, pipeline, start, step, tokens, walk
 from benchmarks.report import RESULTS, Part, Report, beside_ours, machine, show_amount, write_report
 from benchmarks.scale import FULL, QUICK, Scale
 
@@ -38,12 +38,18 @@ INFERENCE_PARTS: dict[str, Callable[[Scale], Part]] = {
 
 BLOCKS_PARTS: dict[str, Callable[[Scale], Part]] = {"languages": blocks.measure}
 
+AGENTS_PARTS: dict[str, Callable[[Scale], Part]] = {
+    "calls": agents.measure_calls,
+    "ready": agents.measure_ready,
+}
+
 SUITES = {
     "blocks": BLOCKS_PARTS,
     "guest": GUEST_PARTS,
     "pipeline": PIPELINE_PARTS,
     "documents": DOCUMENTS_PARTS,
     "inference": INFERENCE_PARTS,
+    "agents": AGENTS_PARTS,
 }
 
 QUICK_RESULTS = RESULTS.parent.parent / "build" / "benchmarks"

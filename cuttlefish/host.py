@@ -105,8 +105,9 @@ class Host:
         variable = options.get("password_env")
         if variable and variable not in os.environ:
             raise ValueError(f"password_env: the environment variable {variable} is not set")
-        job = Job(secrets.token_hex(6), limits.job_updates)
-        self._nursery.start_soon(self._run, job, what, input, options, self._turns.join())
+        turn = self._turns.join()
+        job = Job(secrets.token_hex(6), limits.job_updates, turn.ahead)
+        self._nursery.start_soon(self._run, job, what, input, options, turn)
         return job
 
     def start_task(self, name: str, function: Task) -> Job:
@@ -119,8 +120,9 @@ class Host:
         A `CuttlefishError` that it raises is the job's error. Any other exception is a fault of the function: code `internal`, with
         a reference to the log. The limits `job.time` and `guest.message` hold, as for blocks.
         """
-        job = Job(secrets.token_hex(6), self._limits.job_updates)
-        self._nursery.start_soon(self._run_task, job, name, function, self._task_turns.join())
+        turn = self._task_turns.join()
+        job = Job(secrets.token_hex(6), self._limits.job_updates, turn.ahead)
+        self._nursery.start_soon(self._run_task, job, name, function, turn)
         return job
 
     async def run(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelope:

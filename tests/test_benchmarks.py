@@ -137,3 +137,13 @@ def test_the_committed_results_are_of_a_full_run(suite: str, parts: list[str]) -
     report = json.loads((ROOT / "benchmarks" / "results" / f"{suite}.json").read_text(encoding="utf-8"))
     assert report["quick"] is False
     assert [part["name"] for part in report["parts"]] == parts
+
+
+def test_a_quick_run_on_agents_calls_a_tool_beside_the_library_and_times_a_start(tmp_path: Path) -> None:
+    results = tmp_path / "quick.json"
+    command = [sys.executable, "-m", "benchmarks", "agents", "--quick", "--json", str(results)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(results.read_text(encoding="utf-8"))
+    found = {part["name"]: [row["case"] for row in part["rows"]] for part in report["parts"]}
+    assert found == {"calls": ["one call"] * 2, "ready": ["start to first answer", "end of input to exit"]}

@@ -66,8 +66,8 @@ WRONG_USE = {
     "no command": ([], "cuttlefish: the following arguments are required: COMMAND (see cuttlefish --help)"),
     "unknown command": (
         ["rnu"],
-        "cuttlefish: argument COMMAND: invalid choice: 'rnu' (choose from 'run', 'check', 'graph', 'block', 'models') "
-        "(see cuttlefish --help)",
+        "cuttlefish: argument COMMAND: invalid choice: 'rnu' "
+        "(choose from 'run', 'check', 'graph', 'block', 'mcp', 'mcp install', 'models') (see cuttlefish --help)",
     ),
     "unknown option": (
         ["run", "BLOCK", "--input", "a=b", "--modle", "x"],

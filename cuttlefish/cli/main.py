@@ -5,6 +5,7 @@ Exit codes: 0 completed, 1 failed, 2 wrong use, 70 a bug of ours, 130 cancelled.
 
 import argparse
 import difflib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -71,6 +72,20 @@ Exit codes: 0 all pass, 1 one does not, or the block does not build, 2 wrong use
 """
 
 
+MCP_EPILOG = """\
+Serves one client on standard input and output, as an agent's program starts it; with --http any number of them. Each pipeline is
+a tool: what it may read and which model it asks are the pipeline's and these options' to say, never the agent's. Each call is a
+line of audit.jsonl beside the log (the folder that CUTTLEFISH_LOG_DIR names, else your folder for logs).
+
+`cuttlefish mcp install` writes the configuration of an agent's program. Standard error is for people. Exit codes: 0 the client is
+gone or a signal came, 1 failed, 2 wrong use, 70 a bug.
+"""
+
+
+MCP_INSTALL = "mcp install"
+CLIENT_NAMES = ("claude", "claude-code", "cursor", "gemini", "vscode", "windsurf")
+
+
 class _Parser(argparse.ArgumentParser):
     """Wrong use is one line and a hint, in place of a page."""
 
@@ -130,6 +145,12 @@ def _call(options: argparse.Namespace) -> int:
     if options.command != "models":
         _check_environment()
     match options.command, getattr(options, "action", None):
+        case "mcp install", _:
+            from cuttlefish.cli.mcp_install import install_command
+
+            return install_command(options)
+        case "mcp", _:
+            return _call_mcp(options)
         case "run", _:
             from cuttlefish.cli.run import run_command
 
@@ -173,7 +194,19 @@ def _call(options: argparse.Namespace) -> int:
     raise AssertionError  # the parser lets no other command through
 
 
+def _call_mcp(options: argparse.Namespace) -> int:
+    gc.disable()  # until it serves: while thousands of classes are made, collecting takes a third of a second and finds nothing
+    try:
+        from cuttlefish.cli.mcp import mcp_command
+
+        return mcp_command(options)
+    finally:
+        gc.enable()
+
+
 def _parse(arguments: list[str]) -> argparse.Namespace:
+    if arguments[:2] == MCP_INSTALL.split():  # a command of its own, because what `mcp` takes is a list of files
+        arguments = [MCP_INSTALL, *arguments[2:]]
     parser = _build()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -262,6 +295,32 @@ def _build() -> argparse.ArgumentParser:
         one.add_argument("--json", action="store_true", help="as JSON")
 
     _add_author_actions(block_actions)
+    mcp = commands.add_parser(
+        "mcp", help="serve pipelines as tools of an agent (MCP)", epilog=MCP_EPILOG, formatter_class=raw, allow_abbrev=False
+    )
+    _add_grants(mcp)
+    mcp.add_argument(
+        "--answer-within",
+        type=_seconds,
+        default=50.0,
+        metavar="SECONDS",
+        help="after so long a call is answered with a job_id, and the job goes on (50)",
+    )
+    mcp.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP in place of standard input and output")
+    mcp.add_argument(
+        "--token-env", metavar="VARIABLE", help="the environment variable that holds the token; made anew if not given"
+    )
+    mcp.add_argument("--allow-remote", action="store_true", help="let --http be an address that other machines reach")
+
+    install = commands.add_parser(
+        MCP_INSTALL, help="write `cuttlefish mcp` into the configuration of an agent's program", allow_abbrev=False
+    )
+    install.add_argument("--client", required=True, choices=CLIENT_NAMES, help="the program")
+    _add_grants(install)
+    install.add_argument("--name", default="cuttlefish", metavar="NAME", help="what the client calls the server (cuttlefish)")
+    install.add_argument("--file", metavar="FILE", help="the configuration, where it is not in its usual place")
+    install.add_argument("--print", action="store_true", help="only show the entry")
+    install.add_argument("--yes", action="store_true", help="write without asking")
 
     models = commands.add_parser("models", help="get and list models for this machine", allow_abbrev=False)
     actions = models.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
@@ -301,6 +360,43 @@ def _add_author_actions(actions: "argparse._SubParsersAction[_Parser]") -> None:
     forms = test.add_mutually_exclusive_group()
     forms.add_argument("--watch", action="store_true", help="test again whenever a file of the block changes")
     forms.add_argument("--json", action="store_true", help="as one JSON document")
+
+
+def _add_grants(parser: argparse.ArgumentParser) -> None:
+    """What is served, and what it may use: the operator's to say."""
+    parser.add_argument(
+        "sources", nargs="*", metavar="SOURCE", help="pipelines' .toml files, folders of them, .py files with skills"
+    )
+    parser.add_argument(
+        "--model", metavar="PROVIDER:TARGET", help="the model that may be asked, where a pipeline names none itself"
+    )
+    parser.add_argument("--embedding-model", metavar="PROVIDER:TARGET", help="the model that turns texts into vectors")
+    parser.add_argument(
+        "--read", nargs="+", action="extend", default=[], metavar="DIR", help="folders and files that may be opened"
+    )
+    parser.add_argument(
+        "--limit", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="change a limit for every job"
+    )
+    parser.add_argument("--password-env", metavar="VARIABLE", help="the environment variable that holds the password of documents")
+    parser.add_argument("--installed", action="store_true", help="serve the skills that installed packages offer as well")
+    parser.add_argument("--allow-pipelines", action="store_true", help="let agents write and run pipelines within these options")
+    parser.add_argument("--max-jobs", type=_count, metavar="N", help="jobs that run at once; the others wait their turn")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f'needs a whole number from 1 to 10000, found "{text}"')
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f'needs a number of seconds from 0 to 86400, found "{text}"')
+    return value
 
 
 class _Version(argparse.Action):

@@ -23,7 +23,7 @@ from cuttlefish.pipeline.catalog import find_block
 from cuttlefish.pipeline.draw import draw_text
 from cuttlefish_abi import BadJson, Envelope, ErrorCode, JobStatus, parse_json
 
-__all__ = ["run_command"]
+__all__ = ["read_limits", "run_command"]
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def run_command(options: argparse.Namespace) -> int:
         UsageError: an input that is no JSON, a block or pipeline that is not there, an unknown limit.
     """
     value = read_input(options.input)
-    limits = _read_limits(options.limit)
+    limits = read_limits(options.limit)
     _check_what(options.what, limits, draws=options.graph)
     if options.password_env and options.password_env not in os.environ:
         raise UsageError(f"--password-env: the environment variable {options.password_env} is not set")
@@ -174,7 +174,12 @@ def _parse_json(data: bytes, place: str) -> object:
         raise UsageError(f"{place} is {error}") from None
 
 
-def _read_limits(words: list[str]) -> dict[str, object]:
+def read_limits(words: list[str]) -> dict[str, object]:
+    """Limits from the command line, NAME=VALUE each.
+
+    Raises:
+        UsageError: a word that is none, or an unknown limit.
+    """
     values: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")

@@ -1,6 +1,6 @@
 """The handle that a caller holds on a running job."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import trio
 
@@ -20,9 +20,11 @@ class Job:
     Use it from Trio's thread. It is the host that runs the job: leaving the host cancels it.
     """
 
-    def __init__(self, id: str, updates_kept: int) -> None:
+    def __init__(self, id: str, updates_kept: int, jobs_ahead: Callable[[], int] = lambda: 0) -> None:
         self.id = id
         self.status = JobStatus.QUEUED
+        self.jobs_ahead = jobs_ahead
+        """How many jobs have their turn before this one, while it is queued."""
         self.scope = trio.CancelScope()
         """What the host runs the job in."""
         self.nodes: dict[str, NodeRecord] = {}

@@ -25,6 +25,10 @@ class Turns:
         self._advance()
         return turn
 
+    def ahead(self, turn: "Turn") -> int:
+        """How many turns come before this one; none when it has come, or was given up."""
+        return self._waiting.index(turn) if turn in self._waiting else 0
+
     def _advance(self) -> None:
         while self._free and self._waiting:
             self._free -= 1
@@ -47,6 +51,10 @@ class Turn:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self.came = trio.Event()
+
+    def ahead(self) -> int:
+        """How many turns of the same line come first; none when this one has come."""
+        return self._turns.ahead(self)
 
     async def __aenter__(self) -> None:
         try:

@@ -1,0 +1,283 @@
+"""Agents' programs against `cuttlefish mcp`: the official client in both revisions and over both transports."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as t
+import pytest
+import trio
+from mcp import Client, MCPError
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from cuttlefish.cli import main
+from guests import SPIN, scripted
+
+TOKEN = "the-token-of-these-tests"
+ENVIRONMENT = {**os.environ, "CUTTLEFISH_TOKEN": TOKEN}
+MODES = ["legacy", "2026-07-28"]
+OWN = {"describe_skill", "describe_family", "job_status", "job_result", "job_cancel", "jobs_list"}
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")  # the official client leaves them
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What the official client leaves is collected here, where its warning is known."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with pipelines of small blocks."""
+    folder = tmp_path_factory.mktemp("pipelines")
+    emit = {"cmd": "emit", "progress": {"page": 1}}
+    done = {"cmd": "done", "result": {"title": "ö", "size": 2**60}}
+    blocks = {
+        "quick": scripted(emit, done, signature="{path: text} -> {size: number, title: text}"),
+        "spin": scripted({"cmd": "done", "result": 1}, init=SPIN, signature="{} -> json"),
+        "opens": scripted({"cmd": "open", "path": "secret.txt"}, {"cmd": "done", "result": 1}, signature="{} -> json"),
+    }
+    for name, block in blocks.items():
+        (folder / f"{name}.wasm").write_bytes(block.wasm)
+        text = f'name = "{name}"\ndescription = "What {name} is for."\nblock = "./{name}.wasm"\nlimits.guest.step_time = 100\n'
+        (folder / f"{name}.toml").write_text(text)
+    (folder / "asks.toml").write_text('name = "asks"\nmodel = "llama-cpp:absent"\nblock = "summarize"\n')
+    return folder
+
+
+@contextmanager
+def http_server(*arguments: str | Path) -> Iterator[str]:
+    """`cuttlefish mcp --http`; gives its address."""
+    command = [sys.executable, "-m", "cuttlefish", "mcp", *map(str, arguments), "--http", "127.0.0.1:0"]
+    command += ["--token-env", "CUTTLEFISH_TOKEN"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=ENVIRONMENT, text=True) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr.readline().split()[-1]
+        finally:
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+
+
+@pytest.fixture(scope="module")
+def address(pipelines: Path) -> Iterator[str]:
+    with http_server(pipelines) as address:
+        yield address
+
+
+@asynccontextmanager
+async def connected(transport: str, mode: str, pipelines: Path, address: str, options: Sequence[str] = ()) -> AsyncIterator[Client]:
+    """The official client."""
+    if transport == "stdio":
+        arguments = ["-m", "cuttlefish", "mcp", str(pipelines), *options]
+        async with Client(StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ)), mode=mode) as client:
+            yield client
+        return
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http,
+        Client(streamable_http_client(address, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def value_of(result: t.CallToolResult) -> dict[str, Any]:
+    """The structured answer, which stands in the text as well."""
+    assert isinstance(result.content[0], t.TextContent)
+    assert json.loads(result.content[0].text) == result.structured_content
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_official_client_lists_and_calls_every_tool(transport: str, mode: str, pipelines: Path, address: str) -> None:
+    called: set[str] = set()
+    progress: list[tuple[float, str | None]] = []
+
+    async def note(number: float, total: float | None, message: str | None) -> None:
+        progress.append((number, message))
+
+    async with connected(transport, mode, pipelines, address) as client:
+
+        async def call(name: str, arguments: dict[str, Any]) -> t.CallToolResult:
+            called.add(name)
+            return await client.call_tool(name, arguments, progress_callback=note)
+
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"quick", "spin", "opens", "asks", *OWN}
+        assert client.protocol_version == ("2026-07-28" if mode == "2026-07-28" else "2025-11-25")
+        assert tools["quick"].input_schema["required"] == ["path"]
+        assert (tools["asks"].description or "").startswith("Cannot be used on this machine now: ")
+
+        envelope = value_of(await call("quick", {"path": "a"}))
+        assert envelope["result"] == {"title": "ö", "size": str(2**60)}
+
+        wrong = await call("quick", {"path": 3})
+        assert wrong.is_error
+        assert [violation["field"] for violation in value_of(wrong)["validation_failed"]] == ["path"]
+
+        refused = await call("asks", {"path": "a.txt"})
+        assert refused.is_error
+        assert set(value_of(refused)["unavailable"]) == {"reason", "hint"}
+
+        outside = await call("opens", {})
+        assert (outside.is_error, value_of(outside)["error"]["code"]) == (True, "capability_denied")
+
+        with trio.move_on_after(2):
+            await call("spin", {})
+        spinning = value_of(await call("jobs_list", {}))["jobs"][0]
+        with trio.fail_after(60):
+            while spinning["status"] != "cancelled":  # leaving the call cancelled it; with HTTP the news takes its way
+                spinning = value_of(await call("job_status", {"job_id": spinning["job_id"]}))
+        assert value_of(await call("job_status", {"job_id": spinning["job_id"]}))["state"] == "cancelled"
+        assert value_of(await call("job_cancel", {"job_id": spinning["job_id"]}))["status"] == "cancelled"
+        assert value_of(await call("job_result", {"job_id": spinning["job_id"]}))["error"]["code"] == "cancelled"
+
+        described = (await call("describe_skill", {"skill": "quick"})).content[0]
+        assert isinstance(described, t.TextContent)
+        assert "What quick is for." in described.text
+        assert (await call("describe_family", {"family": "none"})).is_error
+        with pytest.raises(MCPError, match='unknown tool "quikc"; did you mean "quick"'):
+            await client.call_tool("quikc", {})
+    assert called == {"quick", "spin", "opens", "asks", *OWN}
+    assert "running" in {message for _, message in progress}
+
+
+async def test_a_cancelled_call_is_cancelled_for_a_client_over_http_that_is_gone(pipelines: Path, address: str) -> None:
+    for mode in MODES:
+        async with connected("http", mode, pipelines, address) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "spin", {})
+            while (value_of(await client.call_tool("jobs_list", {"status": "running"})))["jobs"] == []:
+                pass
+            nursery.cancel_scope.cancel()
+        async with connected("http", mode, pipelines, address) as client:
+            with trio.fail_after(60):
+                while value_of(await client.call_tool("jobs_list", {"status": "running"}))["jobs"]:
+                    pass
+
+
+async def test_an_older_client_whose_stream_breaks_without_a_word_frees_what_its_call_used(address: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
+    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    spin = {"name": "spin", "arguments": {}, "_meta": {"progressToken": "p"}}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+
+        def message(method: str, params: Any) -> dict[str, Any]:
+            return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+        begun = await http.post(address, json=message("initialize", info))
+        http.headers["Mcp-Session-Id"] = begun.headers["mcp-session-id"]
+        await http.post(address, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        async with http.stream("POST", address, json=message("tools/call", spin)) as stream:
+            async for line in stream.aiter_lines():
+                if '"running"' in line:
+                    break
+    async with connected("http", "2026-07-28", Path(), address) as client:
+        with trio.fail_after(60):
+            while value_of(await client.call_tool("jobs_list", {"status": "running"}))["jobs"]:
+                pass
+
+
+WRONG = {
+    "no token": ({}, 401),
+    "another token": ({"Authorization": "Bearer guess"}, 401),
+    "two tokens": ([("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")], 401),
+    "a page's origin": ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://example.org"}, 403),
+    "an origin that only looks local": ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://localhost.example.org"}, 403),
+    "null origin": ({"Authorization": f"Bearer {TOKEN}", "Origin": "null"}, 403),
+    "a name made to lead here": ({"Authorization": f"Bearer {TOKEN}", "Host": "example.org"}, 403),
+}
+
+
+@pytest.mark.parametrize(("headers", "status"), WRONG.values(), ids=WRONG)
+async def test_a_request_without_the_token_or_from_a_page_is_refused(headers: Any, status: int, address: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        answer = await http.post(address, headers=headers, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == -32600
+    assert TOKEN not in answer.text
+
+
+async def test_a_local_origin_is_served(address: str) -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    headers = {
+        "Authorization": f"Bearer {TOKEN}",
+        "Origin": "http://localhost:3000",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "server/discover",
+    }
+    async with httpx2.AsyncClient() as http:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
+        answer = await http.post(address, headers=headers, json=message)
+        body = answer.json()
+        assert body["result"]["supportedVersions"] == ["2026-07-28"]
+        large = await http.post(address, headers=headers, content=b" " * ((32 << 20) + 1))
+    assert large.status_code == 413
+
+
+async def test_an_agent_runs_its_own_pipeline_only_where_that_is_allowed_and_within_the_grants(pipelines: Path) -> None:
+    text = 'name = "own"\n[nodes.count]\nblock = "word-count"\n'
+    async with connected("stdio", "2026-07-28", pipelines, "", ["--allow-pipelines", "--read", str(pipelines)]) as client:
+
+        async def run(pipeline: str, path: Path) -> t.CallToolResult:
+            return await client.call_tool("run_pipeline", {"pipeline": pipeline, "input": {"path": str(path)}})
+
+        assert value_of(await run(text, pipelines / "quick.toml"))["status"] == "completed"
+        assert value_of(await run(text, Path(__file__)))["error"]["code"] == "capability_denied"
+        asks_for_more = (
+            'read = ["/"]\npassword_env = "HOME"\nmodel = "openai:http://example.org#m"\ndata_policy = "any"\n'
+            'limits.guest.memory = "4GiB"\nembedding_model = "stub:x"\n'
+        )
+        violations = value_of(await run(asks_for_more + text.replace("word-count", "./quick.wasm"), pipelines))["validation_failed"]
+        assert {violation["field"] for violation in violations} == {"pipeline"}
+        told = [violation["message"].split(" ")[0] for violation in violations]
+        assert told == [f"pipeline:{line}:" for line in (1, 2, 3, 4, 5, 6, 9)]
+
+
+def test_without_anything_to_serve_the_command_says_what_to_name(capfd: pytest.CaptureFixture[str]) -> None:
+    told = "cuttlefish: there is nothing to serve: name pipelines or folders of them, or give --installed or --allow-pipelines\n"
+    assert (main(["mcp"]), *capfd.readouterr()) == (2, "", told)
+
+
+REFUSED = {
+    "no port": (["--http", "localhost"], '--http takes HOST:PORT, such as 127.0.0.1:8765; found "localhost"'),
+    "other machines": (
+        ["--http", "0.0.0.0:0"],
+        '--http: "0.0.0.0" can be reached from other machines; give --allow-remote if that is meant',
+    ),
+    "no token": (
+        ["--http", "127.0.0.1:0", "--token-env", "CUTTLEFISH_NO_TOKEN"],
+        "--token-env: the environment variable CUTTLEFISH_NO_TOKEN must hold the token, "
+        "16 characters or more, of ASCII without spaces",
+    ),
+    "no http": (["--token-env", "HOME"], "--allow-remote and --token-env go with --http"),
+    "no count": (
+        ["--max-jobs", "0"],
+        'argument --max-jobs: needs a whole number from 1 to 10000, found "0" (see cuttlefish mcp --help)',
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "told"), REFUSED.values(), ids=REFUSED)
+def test_wrong_use_is_one_line(options: list[str], told: str, pipelines: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (main(["mcp", str(pipelines), *options]), *capfd.readouterr()) == (2, "", f"cuttlefish: {told}\n")
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    pipelines: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    told = "cuttlefish: serving agents needs the extra mcp: pip install 'cuttlefish[mcp]'\n"
+    assert (main(["mcp", str(pipelines)]), *capfd.readouterr()) == (2, "", told)
