@@ -155,6 +155,18 @@ def test_versions_are_ordered_by_their_numbers(versions: list[str]) -> None:
     assert sorted(backwards, key=version_key) == versions
 
 
+def test_a_block_in_python_is_built_and_then_added(run: Run, folder: Path) -> None:
+    Path("shout_it.py").write_text('SIGNATURE = "text -> text"\n\n\ndef run(input):\n    return input.upper()\n')
+    assert run("block", "add", "shout_it.py") == (0, "shout-it@1 is added: text -> text\n", "")
+    Path("shout_it.py").unlink()
+    code, out, _ = run("run", "shout-it", "--input", '"hello"')
+    assert (code, json.loads(out)["result"]) == (0, "HELLO")
+    Path("broken.py").write_text("def run(input)\n")
+    code, out, err = run("block", "add", "broken.py")
+    assert (code, out) == (1, "")
+    assert "line 1" in err
+
+
 def test_the_newest_version_is_not_the_one_added_last(store: BlockStore) -> None:
     for version in ("10", "1.9", "2", "1.10", "10-rc1"):
         store.add(block("v"), ANY, "b", version)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import trio
 
+from cuttlefish.authoring.sources import Source, find_source, load_source
 from cuttlefish.cli.exits import COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import start_log
 from cuttlefish.cli.output import write, write_json
@@ -43,8 +44,13 @@ def catalog_command(action: str, options: argparse.Namespace) -> int:
 
 def _add(store: BlockStore, options: argparse.Namespace) -> int:
     path = Path(options.file)
-    block = read_block_file(path, limits_from_environment(os.environ), options.file)
-    name, version = split_name(path.name.removesuffix(".wasm"))
+    if path.suffix == ".wasm" or not path.exists():
+        block = read_block_file(path, limits_from_environment(os.environ), options.file)
+        name, version = split_name(path.name.removesuffix(".wasm"))
+    else:
+        source = find_source(path)
+        block = trio.run(_build, source)
+        name, version = source.name, None
     (facts,) = trio.run(_inspect, [block])
     if isinstance(facts, CuttlefishError):
         raise facts
@@ -120,6 +126,11 @@ def _builtin() -> Mapping[str, str]:
         name: f"refused: {facts.message}" if isinstance(facts, CuttlefishError) else facts.signature.describe()
         for name, facts in zip(blocks, found, strict=True)
     }
+
+
+async def _build(source: Source) -> BlockBytes:
+    async with open_host() as host:
+        return await load_source(host, source)
 
 
 async def _inspect(blocks: list[BlockBytes]) -> list[BlockFacts | CuttlefishError]:

@@ -283,7 +283,7 @@ def _build() -> argparse.ArgumentParser:
     add = actions.add_parser(
         "add", help="keep a block in the catalogue", epilog=ADD_EPILOG, formatter_class=raw, allow_abbrev=False
     )
-    add.add_argument("file", metavar="FILE", help="a .wasm file")
+    add.add_argument("file", metavar="FILE", help="a .wasm file, or a block's source or folder, which is built first")
     add.add_argument("--name", metavar="NAME", help="its name, that of the file unless given")
     add.add_argument("--version", dest="block_version", metavar="V", help="its version, the next whole number unless given")
     blocks = actions.add_parser("list", help="show the blocks that can be run by name", allow_abbrev=False)
