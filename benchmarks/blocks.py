@@ -18,7 +18,7 @@ from cuttlefish.authoring.toolchains import LANGUAGES, build
 from cuttlefish.engine.module import CompiledModule
 from cuttlefish_abi import Emitted, Opened, Sliced, TextKind, encode_event
 
-__all__ = ["SOURCES", "awkward_text", "counts_of", "measure"]
+__all__ = ["SOURCES", "TITLES", "awkward_text", "counts_of", "measure"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "abi" / "guests"
@@ -28,8 +28,11 @@ SOURCES: dict[str, Path] = {
     "c": GUESTS / "c" / "examples" / "word_count.c",
     "rust": GUESTS / "rust" / "examples" / "word_count.rs",
     "assemblyscript": GUESTS / "assemblyscript" / "examples" / "word_count.ts",
+    "python": GUESTS / "python" / "examples" / "word_count.py",
 }
 """Where the word-count of each language is. All have the same conversations, as a test sees to."""
+
+TITLES = {language.name: language.title for language in LANGUAGES.values()} | {"python": "Python"}
 
 
 STEP_TEXT = "a few words to count, sixty-four bytes of them, and then no more"
@@ -61,8 +64,17 @@ def measure(scale: Scale, made: Mapping[str, BlockBytes] | None = None) -> Part:
 
 def _blocks() -> Iterator[tuple[str, BlockBytes]]:
     for name, source in SOURCES.items():
-        wasm = trio.run(build, LANGUAGES[name], source)
-        yield LANGUAGES[name].title, BlockBytes(f"word-count-{name}.wasm", wasm)
+        if name == "python":
+            block = trio.run(_build_python, source)
+        else:
+            block = BlockBytes(f"word-count-{name}.wasm", trio.run(build, LANGUAGES[name], source))
+        yield TITLES[name], block
+
+
+async def _build_python(source: Path) -> BlockBytes:
+    with TemporaryDirectory() as folder:
+        async with open_host(cache_dir=Path(folder)) as host:
+            return await host.build(source)
 
 
 def _start(module: CompiledModule) -> None:

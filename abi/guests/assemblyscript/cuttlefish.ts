@@ -95,6 +95,8 @@ export class Event {
   media: Media = Media.Text;
   /** Opened with Media.Image; PageImaged, where it is null from an older host. */
   format: string | null = null;
+  /** PageImaged: how many the image has of which `frame` took one; -1 after any other command. */
+  frames: i64 = -1;
   /** Opened with Media.Document. */
   pages: u32 = 0;
   /** Opened with Media.Document. */
@@ -855,6 +857,13 @@ export function crop(handle: u32, x: u32, y: u32, width: u32, height: u32): Comm
   return finish(Command.ImageOp);
 }
 
+/** Asks for one frame of an animation, counted from zero: all else sees the first. Answered by PageImaged. */
+export function frame(handle: u32, index: u32): Command {
+  begin(Command.ImageOp).key("handle").u64(handle).key("op").object().key("op").text("frame");
+  output.key("index").u64(index).end();
+  return finish(Command.ImageOp);
+}
+
 /** Shows progress to whoever watches. Answered by Emitted. */
 export function emit(progress: JsonWriter): Command {
   begin(Command.Emit).key("progress").written(progress);
@@ -1020,9 +1029,15 @@ function readEvent(at: usize, len: usize): Event | null {
       event.reason = textOrNull(reason);
       break;
     }
-    case EventKind.PageImaged:
+    case EventKind.PageImaged: {
+      const frames = message.get("frames");
       if (!handle.isU32 || !length.isU64 || !readKind(message.get("kind"), event)) return null;
+      if (!frames.absent && !frames.isNull) {
+        if (!frames.isU32) return null;
+        event.frames = frames.u32;
+      }
       break;
+    }
     default:
   }
   return event;

@@ -112,6 +112,8 @@ typedef struct {
   uint64_t len;           /* opened, page_imaged: bytes of the file */
   cf_media_kind media;    /* opened */
   cf_text format;         /* opened with CF_KIND_IMAGE; page_imaged, where it is NULL from an older host */
+  bool has_frames;        /* page_imaged: whether `frames` is set, which only the answer to cf_frame does */
+  uint32_t frames;        /* page_imaged: how many the image has of which one was taken */
   uint32_t pages;         /* opened with CF_KIND_DOCUMENT */
   bool has_text_layer;    /* opened with CF_KIND_DOCUMENT */
   uint64_t next_offset;   /* sliced, sliced_bytes: where to read on */
@@ -1066,6 +1068,14 @@ CF_API cf_command cf_crop(uint32_t handle, uint32_t x, uint32_t y, uint32_t widt
   return cf_end_(CF_IMAGE_OP);
 }
 
+/* Asks for one frame of an animation, counted from zero: all else sees the first. Answered by CF_PAGE_IMAGED. */
+CF_API cf_command cf_frame(uint32_t handle, uint32_t index) {
+  cf_writer *w = cf_begin_op_(handle, CF_TEXT("frame"));
+  cf_field_("index", index);
+  cf_object_end(w);
+  return cf_end_(CF_IMAGE_OP);
+}
+
 /* Shows progress, any JSON, to whoever watches. Answered by CF_EMITTED. */
 CF_API cf_command cf_emit(cf_json progress) {
   cf_writer *w = cf_begin_(CF_EMIT);
@@ -1125,7 +1135,8 @@ CF_API cf_command cf_stuck(const cf_event *window, uint64_t offset, uint64_t len
 /* ---- Reading events ---- */
 
 typedef struct {
-  cf_json event, text, tokens_out, finish_reason, vectors, handle, len, kind, next_offset, bytes_base64, images, coverage, error;
+  cf_json event, text, tokens_out, finish_reason, vectors, handle, len, kind, next_offset, bytes_base64, images, coverage, error,
+          frames;
 } cf_fields_;
 
 /* An event's string, decoded where it lies: the message is the block's until it returns. */
@@ -1214,7 +1225,7 @@ CF_API bool cf_read_event_(cf_json message, cf_event *event) {
   } known[] = {{"event", &f.event},   {"text", &f.text},     {"tokens_out", &f.tokens_out},   {"finish_reason", &f.finish_reason},
                {"vectors", &f.vectors}, {"handle", &f.handle}, {"len", &f.len},                 {"kind", &f.kind},
                {"next_offset", &f.next_offset}, {"bytes_base64", &f.bytes_base64}, {"images", &f.images}, {"coverage", &f.coverage},
-               {"error", &f.error}};
+               {"error", &f.error},     {"frames", &f.frames}};
   if (!cf_is_object(message)) return false;
   cf_walk walk = cf_walk_of(message);
   while (cf_step_to(&walk)) {
@@ -1252,7 +1263,9 @@ CF_API bool cf_read_event_(cf_json message, cf_event *event) {
       return cf_own_text_or_null_(f.text, &event->text) && cf_own_text_or_null_(f.error, &event->reason) &&
              !event->text.bytes != !event->reason.bytes;
     case CF_PAGE_IMAGED:
-      return cf_as_u32(f.handle, &event->handle) && cf_as_u64(f.len, &event->len) && (!f.kind.len || cf_read_kind_(f.kind, event));
+      event->has_frames = f.frames.len && !cf_is_null(f.frames);
+      return cf_as_u32(f.handle, &event->handle) && cf_as_u64(f.len, &event->len) &&
+             (!f.kind.len || cf_read_kind_(f.kind, event)) && (!event->has_frames || cf_as_u32(f.frames, &event->frames));
     case CF_EMITTED: return true;
   }
   return false;

@@ -1,7 +1,7 @@
 // Uses the whole of cuttlefish.ts; abi/guests/CONFORMANCE.md says what it must do.
 import {
-  Block, Command, Event, EventKind, InferOptions, Json, JsonWriter, Media, badInput, crop, documentText, done, embed, emit, fail, infer, open,
-  pageImage, pageText, pageTextOpt, register, resize, slice, sliceBytes,
+  Block, Command, Event, EventKind, InferOptions, Json, JsonWriter, Media, badInput, crop, documentText, done, embed, emit, fail,
+  frame, infer, open, pageImage, pageText, pageTextOpt, register, resize, slice, sliceBytes,
 } from "../cuttlefish";
 export { cf_alloc, cf_init, cf_step, cf_on_token, cf_signature } from "../cuttlefish";
 
@@ -84,6 +84,7 @@ function isWell(request: Json): bool {
   if (name == "document_text") return true;
   if (name != "image_op" || !op.get("op").isText) return false;
   if (op.get("op").text == "resize") return op.get("max_width").isU32 && op.get("max_height").isU32;
+  if (op.get("op").text == "frame") return op.get("index").isU32;
   return op.get("op").text == "crop" && op.get("x").isU32 && op.get("y").isU32 && op.get("width").isU32 && op.get("height").isU32;
 }
 
@@ -114,6 +115,7 @@ function issue(request: Json): Command {
   if (name == "page_image") return pageImage(handle, request.get("page").u32);
   if (name == "document_text") return documentText(handle);
   if (op.get("op").text == "resize") return resize(handle, op.get("max_width").u32, op.get("max_height").u32);
+  if (op.get("op").text == "frame") return frame(handle, op.get("index").u32);
   return crop(handle, op.get("x").u32, op.get("y").u32, op.get("width").u32, op.get("height").u32);
 }
 
@@ -166,7 +168,9 @@ function describe(event: Event, to: JsonWriter): void {
       to.key("text").textOrNull(event.reason === null ? event.text : null).key("error").textOrNull(event.reason);
       break;
     case EventKind.PageImaged:
-      to.key("handle").u64(event.handle).key("len").u64(event.len).key("format").textOrNull(event.format);
+      to.key("handle").u64(event.handle).key("len").u64(event.len).key("format").textOrNull(event.format).key("frames");
+      if (event.frames < 0) to.null();
+      else to.i64(event.frames);
       break;
     default:
   }

@@ -56,11 +56,16 @@ static bool embed(cf_json request, cf_command *command) {
 static bool image_op(cf_json request, uint32_t handle, cf_command *command) {
   cf_json op;
   cf_text name;
-  uint32_t x, y, width, height;
+  uint32_t x, y, width, height, index;
   if (!cf_get(request, "op", &op) || !cf_get_text(op, "op", &name)) return false;
   if (cf_equal(name, CF_TEXT("resize"))) {
     if (!cf_get_u32(op, "max_width", &width) || !cf_get_u32(op, "max_height", &height)) return false;
     *command = cf_resize(handle, width, height);
+    return true;
+  }
+  if (cf_equal(name, CF_TEXT("frame"))) {
+    if (!cf_get_u32(op, "index", &index)) return false;
+    *command = cf_frame(handle, index);
     return true;
   }
   if (!cf_equal(name, CF_TEXT("crop")) || !cf_get_u32(op, "x", &x) || !cf_get_u32(op, "y", &y) || !cf_get_u32(op, "width", &width) ||
@@ -216,6 +221,9 @@ static cf_command next(const cf_event *event) {
       put_field("handle", event->handle);
       put_field("len", event->len);
       put_field_text("format", event->format);
+      cf_key(&seen, "frames");
+      if (event->has_frames) cf_put_u64(&seen, event->frames);
+      else cf_put_null(&seen);
       break;
     case CF_EMITTED: break;
   }

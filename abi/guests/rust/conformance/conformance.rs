@@ -95,6 +95,7 @@ fn issue(request: &Json) -> Option<Command> {
             let op = match op.get("op")?.as_str()? {
                 "resize" => ImageOp::Resize { max_width: side("max_width")?, max_height: side("max_height")? },
                 "crop" => ImageOp::Crop { x: side("x")?, y: side("y")?, width: side("width")?, height: side("height")? },
+                "frame" => ImageOp::Frame { index: side("index")? },
                 _ => return None,
             };
             Command::ImageOp { handle: handle?, op }
@@ -150,7 +151,9 @@ fn describe(event: &Event) -> Json {
         }
         Event::PageTextAttempted(Ok(text)) => json!({"event": event_name, "text": text, "error": null}),
         Event::PageTextAttempted(Err(reason)) => json!({"event": event_name, "text": null, "error": reason}),
-        Event::PageImaged { handle, len, format } => json!({"event": event_name, "handle": handle, "len": len, "format": format}),
+        Event::PageImaged { handle, len, format, frames } => {
+            json!({"event": event_name, "handle": handle, "len": len, "format": format, "frames": frames})
+        }
         Event::Emitted => json!({"event": event_name}),
     }
 }

@@ -220,6 +220,11 @@ pub enum ImageOp {
         /// In pixels.
         height: u32,
     },
+    /// One frame of an animation; all else sees the first.
+    Frame {
+        /// Counted from zero.
+        index: u32,
+    },
 }
 
 impl Command {
@@ -276,6 +281,11 @@ impl Command {
     /// Asks for a part of an image.
     pub fn crop(handle: u32, x: u32, y: u32, width: u32, height: u32) -> Self {
         Self::ImageOp { handle, op: ImageOp::Crop { x, y, width, height } }
+    }
+
+    /// Asks for one frame of an animation, counted from zero.
+    pub fn frame(handle: u32, index: u32) -> Self {
+        Self::ImageOp { handle, op: ImageOp::Frame { index } }
     }
 
     /// Shows progress: anything that serde can write, such as `json!({"page": 3, "of": 12})`.
@@ -400,6 +410,8 @@ pub enum Event {
         len: u64,
         /// `None` from an older host.
         format: Option<String>,
+        /// How many the image has of which `ImageOp::Frame` took one; `None` after any other command.
+        frames: Option<u32>,
     },
     /// The progress was passed on.
     Emitted,
@@ -479,6 +491,7 @@ struct WireEvent {
     images: Option<u32>,
     coverage: Option<f64>,
     error: Option<String>,
+    frames: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -517,7 +530,7 @@ fn read_event(message: &[u8]) -> Option<Event> {
                 Some(kind) => Some(kind.format?),
                 None => None,
             };
-            Event::PageImaged { handle: wire.handle?, len: wire.len?, format }
+            Event::PageImaged { handle: wire.handle?, len: wire.len?, format, frames: wire.frames }
         }
         "emitted" => Event::Emitted,
         _ => return None,
