@@ -311,6 +311,8 @@ def test_check_as_json_is_one_document(pipeline: Path) -> None:
         "name": "two",
         "description": "Counts words, and asks.",
         "input": "{path: text}",
+        "optional": {},
+        "rules": [],
         "result": "{größe: number}",
         "model": "stub:so it is",
         "data_policy": "local_only",

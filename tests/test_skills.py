@@ -328,7 +328,7 @@ async def test_all_that_is_wrong_with_any_source_is_told_at_once(folder: Folder,
     folder.path.joinpath("empty").mkdir()
     assert await refused(host, "many", "empty", "nowhere.toml", "a.txt", "none.py") == [
         'many/b.toml:1: the name "count" is taken by many/a.toml:2',
-        'many/c.toml:2: there is no block "jion"; did you mean "join"? A file is written with its folder or its .wasm (not_found)',
+        'many/c.toml:2: there is no block "jion"; did you mean "join"? A file is written with its folder, .wasm or .py (not_found)',
         'many/d.toml:1: the name "describe_skill" is one of the server\'s own tools',
         "many/e.toml:1: takes {image: image}: an image or document that is open already, which nobody outside a job has; "
         "take its path",

@@ -56,7 +56,7 @@ class PageTextAttempted(Event):
 
 
 class PageImaged(Event):
-    """A picture as a new `handle`, its `len` in bytes, its `kind` ("image") and `format`."""
+    """A picture as a new `handle`, its `len` in bytes, its `kind` ("image") and `format`, and the `frames` of an animation."""
 
 
 class InferDone(Event):
@@ -137,6 +137,11 @@ def crop(handle, x, y, width, height):
     return Command({"cmd": "image_op", "handle": _handle(handle), "op": op})
 
 
+def frame(handle, index):
+    """Take one frame of an animation, counted from 0. The answer is a `PageImaged`; its `frames` says how many there are."""
+    return Command({"cmd": "image_op", "handle": _handle(handle), "op": {"op": "frame", "index": _whole(index, "index")}})
+
+
 def infer(prompt, max_tokens=256, images=(), temperature=None, seed=None, stop=None, schema=None):
     """Ask the model; `images` are handles of images. The answer is an `InferDone`."""
     fields = {"cmd": "infer", "prompt": _text(prompt, "prompt"), "max_tokens": _whole(max_tokens, "max_tokens")}
@@ -214,7 +219,7 @@ _EVENTS = {
     "sliced_bytes": (SlicedBytes, (("bytes_base64", str, False), ("next_offset", int, False))),
     "page_texted": (PageTexted, (("text", str, False), ("images", int, True), ("coverage", float, True))),
     "page_text_attempted": (PageTextAttempted, (("text", str, True), ("error", str, True))),
-    "page_imaged": (PageImaged, (("handle", int, False), ("len", int, False))),
+    "page_imaged": (PageImaged, (("handle", int, False), ("len", int, False), ("frames", int, True))),
     "infer_done": (InferDone, (("text", str, False), ("tokens_out", int, False), ("finish_reason", str, True))),
     "embedded": (Embedded, (("vectors", list, False),)),
     "emitted": (Emitted, ()),

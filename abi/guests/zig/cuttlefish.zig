@@ -281,6 +281,8 @@ pub const ImageOp = union(enum) {
     resize: struct { max_width: u32, max_height: u32 },
     /// A part, in pixels from the upper left corner. It must lie wholly inside.
     crop: struct { x: u32, y: u32, width: u32, height: u32 },
+    /// One frame of an animation, counted from 0.
+    frame: struct { index: u32 },
 
     pub fn jsonStringify(op: ImageOp, writer: anytype) !void {
         try writer.beginObject();
@@ -393,8 +395,9 @@ pub const PageText = struct {
 /// A page's text, or the code and reason why there is none.
 pub const PageAttempt = union(enum) { text: []const u8, reason: []const u8 };
 
-/// A new image; an older host does not tell its `format`.
-pub const Picture = struct { handle: u32, len: u64, format: ?[]const u8 };
+/// A new image. `frames` says how many the image has that it was made of, where that is more than one; an older host
+/// tells neither `format` nor `frames`.
+pub const Picture = struct { handle: u32, len: u64, format: ?[]const u8, frames: ?u32 };
 
 /// A piece of a file: UTF-8 for `slice`, anything for `sliceBytes`. Read on at `next_offset`.
 pub const Window = struct {
@@ -659,6 +662,7 @@ const WireEvent = struct {
     kind: Given(WireKind) = .{},
     next_offset: ?Whole(u64) = null,
     bytes_base64: ?Text = null,
+    frames: ?Whole(u32) = null,
 };
 
 const WireKind = struct {
@@ -701,6 +705,7 @@ fn readEvent(json: []const u8) error{Unreadable}!Event {
             .handle = try numberOf(wire.handle),
             .len = try numberOf(wire.len),
             .format = if (wire.kind.value) |kind| try bytesOf(kind.format) else null,
+            .frames = if (wire.frames) |count| count.value else null,
         } },
         .emitted => .emitted,
     };

@@ -81,6 +81,8 @@ def command_of(request):
             return resize(request["handle"], op["max_width"], op["max_height"])
         if op["op"] == "crop":
             return crop(request["handle"], op["x"], op["y"], op["width"], op["height"])
+        if op["op"] == "frame":
+            return frame(request["handle"], op["index"])
         raise KeyError(op["op"])
     if name == "emit":
         return emit(request["progress"])
@@ -117,5 +119,11 @@ def fields_of(event):
     if isinstance(event, PageTextAttempted):
         return {"event": "page_text_attempted", "text": event.text, "error": event.error}
     if isinstance(event, PageImaged):
-        return {"event": "page_imaged", "handle": event.handle, "len": event.len, "format": event.format}
+        return {
+            "event": "page_imaged",
+            "handle": event.handle,
+            "len": event.len,
+            "format": event.format,
+            "frames": event.frames,
+        }
     return {"event": "emitted"}

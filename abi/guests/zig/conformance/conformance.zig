@@ -216,7 +216,13 @@ fn see(event: cuttlefish.Event) Json {
             .text => |text| Json.of(.{ .event = name, .text = text, .@"error" = null }),
             .reason => |reason| Json.of(.{ .event = name, .text = null, .@"error" = reason }),
         },
-        .page_imaged => |picture| Json.of(.{ .event = name, .handle = picture.handle, .len = picture.len, .format = picture.format }),
+        .page_imaged => |picture| Json.of(.{
+            .event = name,
+            .handle = picture.handle,
+            .len = picture.len,
+            .format = picture.format,
+            .frames = picture.frames,
+        }),
         .emitted => Json.of(.{ .event = name }),
     };
 }
