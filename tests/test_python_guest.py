@@ -41,6 +41,7 @@ COMMANDS = {
         "handle": 1,
         "op": {"op": "crop", "x": 0, "y": 1, "width": 2, "height": 3},
     },
+    "frame(1, 4294967295)": {"cmd": "image_op", "handle": 1, "op": {"op": "frame", "index": 4_294_967_295}},
     'infer("Why?", 9)': {"cmd": "infer", "prompt": "Why?", "max_tokens": 9},
     'infer("Why?", max_tokens=9, images=[3, 4], temperature=0.5, seed=1, stop=".", schema={"type": "object"})': {
         "cmd": "infer",
@@ -97,8 +98,13 @@ EVENTS = {
     "page_text_opt": ({"event": "page_text_attempted", "text": None, "error": "bad"}, ["text", "error"], [None, "bad"]),
     "page_image": (
         {"event": "page_imaged", "handle": 4, "len": 7, "kind": {"kind": "image", "format": "png"}},
-        ["handle", "len", "kind", "format"],
-        [4, 7, "image", "png"],
+        ["handle", "len", "kind", "format", "frames"],
+        [4, 7, "image", "png", None],
+    ),
+    "image_op": (
+        {"event": "page_imaged", "handle": 4, "len": 7, "kind": {"kind": "image", "format": "png"}, "frames": 24},
+        ["handle", "len", "kind", "format", "frames"],
+        [4, 7, "image", "png", 24],
     ),
     "infer": (
         {"event": "infer_done", "text": "a", "tokens_out": 4, "finish_reason": "length"},

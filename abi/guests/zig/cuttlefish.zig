@@ -395,8 +395,8 @@ pub const PageText = struct {
 /// A page's text, or the code and reason why there is none.
 pub const PageAttempt = union(enum) { text: []const u8, reason: []const u8 };
 
-/// A new image. `frames` says how many the image has that it was made of, where that is more than one; an older host
-/// tells neither `format` nor `frames`.
+/// A new image; an older host does not tell its `format`. `frames` says how many the image has of which `frame` took one,
+/// and is null after any other command.
 pub const Picture = struct { handle: u32, len: u64, format: ?[]const u8, frames: ?u32 };
 
 /// A piece of a file: UTF-8 for `slice`, anything for `sliceBytes`. Read on at `next_offset`.
