@@ -47,6 +47,7 @@ from cuttlefish_abi import (
     Emitted,
     Event,
     Fail,
+    Frame,
     ImageKind,
     ImageOp,
     Infer,
@@ -193,6 +194,13 @@ def replay_case(path: str | Path, case: str | Path) -> None:
         raise AssertionError("\n".join([f"{case}:{mismatch.line}: {mismatch.message}", *shown]))
 
 
+def _check_frame(op: Frame, label: str) -> int:
+    """How many frames an image of a test has: images are not read here, so each counts as a still one."""
+    if op.index > 0:
+        raise BadCommand(f"image_op: frame {op.index} is past the end; in a test {label} has 1 frame (the first is 0)")
+    return 1
+
+
 @dataclass(slots=True)
 class _ScriptedHost:
     """Answers a block's commands from memory."""
@@ -237,7 +245,9 @@ class _ScriptedHost:
                 self._check_page(command)
                 return self._picture(f"page {command.page} of {held.label}", command.cmd)
             case ImageOp():
-                return self._picture(f"a copy of {handles.get_image(command.handle, command.cmd).label}", command.cmd)
+                label = handles.get_image(command.handle, command.cmd).label
+                frames = _check_frame(command.op, label) if isinstance(command.op, Frame) else None
+                return self._picture(f"a copy of {label}", command.cmd, frames)
             case Infer():
                 return self._infer(command)
             case Embed():
@@ -267,9 +277,9 @@ class _ScriptedHost:
         self._pages[handle] = pages
         return Opened(handle=handle, len=file.size, kind=kind)
 
-    def _picture(self, name: str, command: str) -> PageImaged:
+    def _picture(self, name: str, command: str, frames: int | None = None) -> PageImaged:
         handle = self.handles.add_image(PICTURE, "png", name, command)
-        return PageImaged(handle=handle, len=len(PICTURE), kind=ImageKind(format="png"))
+        return PageImaged(handle=handle, len=len(PICTURE), kind=ImageKind(format="png"), frames=frames)
 
     def _check_page(self, command: PageText | PageTextOpt | PageImage) -> None:
         pages = len(self._pages[command.handle])

@@ -122,6 +122,20 @@ def run(input):
     assert result(whole, files={"r": ["One.\n", "", "Two."]}) == "One.\n\nTwo."
 
 
+def test_an_image_has_one_frame_and_another_is_past_the_end(write: Write) -> None:
+    block = write("""
+def run(input):
+    picture = yield open("a.png")
+    taken = yield frame(picture, input)
+    small = yield resize(taken, 10, 10)
+    return [taken.frames, small.frames]
+""")
+    files: dict[str, Any] = {"a.png": b"\x89PNG\r\n\x1a\n____"}
+    assert result(block, 0, files=files) == [1, None]
+    with pytest.raises(CuttlefishError, match=r"frame 1 is past the end; in a test .* has 1 frame"):
+        run_block(block, 1, files=files)
+
+
 def test_replies_come_word_by_word_to_a_block_that_listens(write: Write) -> None:
     assert result(write(ASK), "x", replies=["it is"]) == ["it is", 2, "stop", ["it", " is"]]
     assert result(write(ASK), "x", replies=["it stops here"]) == ["it stops", 2, "stopped_by_block", ["it", " stops"]]
