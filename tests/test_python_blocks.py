@@ -1,6 +1,7 @@
 """Python blocks through the public face: a .py file in the place of a .wasm file. What is inside is in test_python_guest.py."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -258,7 +259,8 @@ async def test_without_the_interpreter_the_error_says_what_to_do(tmp_path: Path,
             await host.build(write(tmp_path, NOTHING))
     assert caught.value.code == "unsupported"
     assert caught.value.message == (
-        '"block.py" is a Python block, and its interpreter is not there. In a checkout build it: scripts/build-python-guest; '
+        '"block.py" is a Python block, and its interpreter is not there. In a checkout build it: scripts/prepare dev '
+        "&& scripts/build-python-guest; "
         "an installed cuttlefish has it, so install it anew"
     )
 
@@ -266,6 +268,14 @@ async def test_without_the_interpreter_the_error_says_what_to_do(tmp_path: Path,
 def test_the_interpreter_is_the_one_whose_digest_is_committed_and_is_not_built_twice() -> None:
     done = subprocess.run([sys.executable, ROOT / "scripts" / "build-python-guest"], capture_output=True, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_missing_compiler_is_named_before_anything_is_fetched(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHON": str(tmp_path / "python")}
+    command = [sys.executable, ROOT / "scripts" / "build-python-guest", "--stress", tmp_path / "out.wasm"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has no package ziglang, which is the compiler. Run scripts/prepare dev" in done.stderr
 
 
 # The command line

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from cuttlefish.errors import CuttlefishError
-from cuttlefish.pipeline.rules import MOST_SUBJECT_CHARS, Custom, Rule, evaluate
+from cuttlefish.pipeline.patterns import MOST_SUBJECT_CHARS
+from cuttlefish.pipeline.rules import Custom, Rule, evaluate
 
 RULES: TypeAdapter[list[Rule]] = TypeAdapter(list[Rule])
 

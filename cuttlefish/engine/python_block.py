@@ -96,8 +96,8 @@ def _read_interpreter(name: str) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise Unsupported(
-            f'"{name}" is a Python block, and its interpreter is not there. In a checkout build it: scripts/build-python-guest; '
-            "an installed cuttlefish has it, so install it anew"
+            f'"{name}" is a Python block, and its interpreter is not there. In a checkout build it: scripts/prepare dev '
+            "&& scripts/build-python-guest; an installed cuttlefish has it, so install it anew"
         ) from None
     except OSError as error:
         raise CapabilityDenied(f"the Python interpreter for blocks cannot be read: {(error.strerror or '').lower()}") from None

@@ -10,7 +10,9 @@ from pydantic import JsonValue
 from referencing import Registry
 
 from cuttlefish.mcp.skill import Skill
-from cuttlefish.pipeline.rules import MOST_SUBJECT_CHARS, Violation, evaluate, matches, shorten
+from cuttlefish.pipeline.patterns import MOST_SUBJECT_CHARS, matches
+from cuttlefish.pipeline.rules import evaluate
+from cuttlefish.pipeline.violations import Violation, shorten
 from cuttlefish_abi import MAX_JSON_DEPTH
 from cuttlefish_abi.strict_json import clip, show, suggest
 

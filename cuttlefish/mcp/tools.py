@@ -13,7 +13,7 @@ from cuttlefish.mcp.checking import Violation
 from cuttlefish.mcp.describe import describe_family, describe_skill
 from cuttlefish.mcp.jobs_store import StoredJob
 from cuttlefish.mcp.results import result_uri
-from cuttlefish.pipeline.rules import shorten
+from cuttlefish.pipeline.violations import shorten
 from cuttlefish_abi import JobStatus
 from cuttlefish_abi.strict_json import suggest
 

@@ -15,24 +15,23 @@ the rules on one field: whether it must be there is said by the types.
 import difflib
 import logging
 import math
-import re
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
-from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from cuttlefish.errors import CuttlefishError
+from cuttlefish.pipeline.field_paths import FieldPath, values_at
+from cuttlefish.pipeline.patterns import MOST_SUBJECT_CHARS, check_pattern, matches
+from cuttlefish.pipeline.violations import Violation, shorten
 from cuttlefish_abi import ErrorCode
-from cuttlefish_abi.strict_json import clip, show
+from cuttlefish_abi.strict_json import show
 
 __all__ = [
-    "MOST_SUBJECT_CHARS",
     "RULE_WORDS",
     "AllOf",
     "AnyOf",
@@ -45,54 +44,15 @@ __all__ = [
     "Range",
     "Regex",
     "Rule",
-    "Violation",
     "custom_rule_problems",
     "evaluate",
     "fields_of",
-    "matches",
-    "shorten",
 ]
 
 _log = logging.getLogger(__name__)
 
 CUSTOM_RULES = "cuttlefish.rules"
 """The group of entry points in which packages offer rules."""
-
-MOST_SUBJECT_CHARS = 16_384
-"""Of a text that a pattern is tried on: the engine's time grows with the text's length times the pattern's."""
-
-MOST_PATTERN_CHARS = 1_000
-MOST_GOT_CHARS = 200
-
-_PATH = re.compile(r"[^\s.\[\]]+(?:\[(?:\d{1,9}|\*)\])*(?:\.[^\s.\[\]]+(?:\[(?:\d{1,9}|\*)\])*)*")
-_STEP = re.compile(r"\.?([^\s.\[\]]+)|\[(\d+|\*)\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One argument, or several together, that cannot be accepted."""
-
-    field: str
-    """Its path, such as `config.timeout` or `pages[2]`; several with commas between them; empty for the arguments as a whole."""
-    rule: str
-    """The word of the rule, or the keyword of JSON Schema, that it breaks."""
-    message: str
-    expected: JsonValue
-    """What would be accepted, for programs: `{"min": 100, "max": 599}`."""
-    got: JsonValue = None
-    """What was given, cut short."""
-    has_got: bool = False
-    """Whether there is a `got`: null may have been given too."""
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """As an answer holds it."""
-        told: dict[str, JsonValue] = {
-            "field": self.field,
-            "rule": self.rule,
-            "message": self.message,
-            "expected": self.expected,
-        }
-        return told | {"got": self.got} if self.has_got else told
 
 
 def evaluate(rules: Sequence["Rule"], arguments: Mapping[str, JsonValue]) -> list[Violation]:
@@ -105,64 +65,6 @@ def evaluate(rules: Sequence["Rule"], arguments: Mapping[str, JsonValue]) -> lis
         CuttlefishError: a custom rule broke.
     """
     return [violation for rule in rules for violation in rule.judge(arguments) or ()]
-
-
-def shorten(value: JsonValue) -> JsonValue:
-    """A value as it may be repeated in an answer: small ones as they are, others as the beginning of their JSON."""
-    if isinstance(value, bool | None) or (isinstance(value, int | float) and abs(value) < 2**53):
-        return value
-    return clip(value, MOST_GOT_CHARS) if isinstance(value, str) else show(value, MOST_GOT_CHARS)
-
-
-def _check_path(path: str) -> str:
-    if not _PATH.fullmatch(path):
-        raise ValueError(f"{show(path)} is no path of a field: write it as name, config.timeout, items[2] or items[*]")
-    return path
-
-
-def _check_pattern(pattern: str) -> str:
-    if len(pattern) > MOST_PATTERN_CHARS:
-        raise ValueError(f"pattern may have {MOST_PATTERN_CHARS} characters, found {len(pattern)}")
-    try:
-        _compiled(pattern)
-    except SchemaError as error:
-        lines = str(error).splitlines()
-        reason = next((line.partition("error: ")[2] for line in lines if line.startswith("error: ")), "it is too large")
-        raise ValueError(f"pattern {show(pattern)} cannot be used: {reason}") from None
-    return pattern
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> SchemaValidator:
-    """The pattern for the engine that comes with pydantic (Rust's): its time is linear in the text, whatever the pattern."""
-    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether the pattern is found in the text. False for a text that is too long to be tried."""
-    if len(text) > MOST_SUBJECT_CHARS:
-        return False
-    try:
-        _compiled(pattern).validate_python(text)
-    except ValidationError:
-        return False
-    return True
-
-
-def _values_at(path: str, value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
-    """What stands at a path, each with its own path; several where it has `[*]`. Null is as good as absent."""
-    found: list[tuple[str, JsonValue]] = [("", value)]
-    for name, index in _STEP.findall(path):
-        inner: list[tuple[str, JsonValue]] = []
-        for place, one in found:
-            if name and isinstance(one, dict) and name in one:
-                inner.append((f"{place}.{name}" if place else name, one[name]))
-            elif index == "*" and isinstance(one, list):
-                inner += [(f"{place}[{at}]", item) for at, item in enumerate(one)]
-            elif index not in ("", "*") and isinstance(one, list) and int(index) < len(one):
-                inner.append((f"{place}[{index}]", one[int(index)]))
-        found = inner
-    yield from ((place, one) for place, one in found if one is not None)
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
@@ -190,7 +92,6 @@ def _whole(number: float) -> float:
     return int(number) if number.is_integer() else number
 
 
-Path = Annotated[str, AfterValidator(_check_path)]
 Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_whole)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -218,11 +119,11 @@ class _Rule(BaseModel):
 class _FieldRule(_Rule):
     """A rule on one field."""
 
-    field: Path
+    field: FieldPath
 
     def judge(self, arguments: Mapping[str, JsonValue]) -> list[Violation] | None:
         """See `_Rule.judge`."""
-        found = list(_values_at(self.field, dict(arguments)))
+        found = list(values_at(self.field, dict(arguments)))
         return [self._violation(place, value) for place, value in found if not self.accepts(value)] if found else None
 
     @abstractmethod
@@ -320,7 +221,7 @@ class Regex(_FieldRule):
     """A text in which a pattern is found; `^…$` makes it the whole text. No look-around, no back references."""
 
     rule: Literal["regex"] = "regex"
-    pattern: Annotated[str, AfterValidator(_check_pattern)]
+    pattern: Annotated[str, AfterValidator(check_pattern)]
     summary: Annotated[str, Field(min_length=1)] | None = None
     """What the pattern means, such as `a date like 2026-01-31`."""
 
@@ -383,11 +284,11 @@ class Length(_FieldRule):
 class _FieldsRule(_Rule):
     """A rule on which of some fields are there."""
 
-    fields: Annotated[list[Path], Field(min_length=2)]
+    fields: Annotated[list[FieldPath], Field(min_length=2)]
 
     def judge(self, arguments: Mapping[str, JsonValue]) -> list[Violation] | None:
         """See `_Rule.judge`."""
-        given = [path for path in self.fields if any(_values_at(path, dict(arguments)))]
+        given = [path for path in self.fields if any(values_at(path, dict(arguments)))]
         if self.accepts(len(given)):
             return []
         message = self.message or f"{self.describe()}; given: {' and '.join(given) if given else 'none'}"
@@ -512,7 +413,7 @@ class Custom(_Rule):
     name: Annotated[str, Field(min_length=1)]
     summary: Annotated[str, Field(min_length=1)]
     """What it demands, for agents."""
-    field: Path | None = None
+    field: FieldPath | None = None
     """The field that it is about, if it is one."""
     check: Callable[[Mapping[str, JsonValue]], str | None] | None = Field(default=None, exclude=True, repr=False)
 
@@ -530,7 +431,7 @@ class Custom(_Rule):
             raise CuttlefishError(message, code=ErrorCode.INTERNAL) from error
         if wrong is None:
             return []
-        found = list(_values_at(self.field, dict(arguments))) if self.field else []
+        found = list(values_at(self.field, dict(arguments))) if self.field else []
         got = shorten(found[0][1]) if found else None
         return [Violation(self.field or "", "custom", self.message or wrong, self.expected(), got, has_got=bool(found))]
 

@@ -343,7 +343,7 @@ def carry_out(self, question, fd, payload):
         "socket": tried(lambda: socket.socket(socket.AF_INET)),
         "unix socket": tried(lambda: socket.socket(socket.AF_UNIX)),
         "pair": tried(socket.socketpair),
-        "bind": tried(lambda: self.answers.connection.bind("/tmp/x")),
+        "bind": tried(lambda: self.answers.connection.bind("x")),
         "fork": tried(os.fork),
         "spawn": tried(lambda: os.posix_spawn("/bin/true", ["true"], {})),
         "exec": tried(lambda: os.execv("/bin/true", ["true"])),
