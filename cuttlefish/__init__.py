@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cuttlefish.host import open_host as open_host
     from cuttlefish.host import run as run
     from cuttlefish.jobs.job import Job as Job
+    from cuttlefish.jobs.result_images import ResultImage as ResultImage
     from cuttlefish.jobs.updates import Dropped as Dropped
     from cuttlefish.jobs.updates import Finished as Finished
     from cuttlefish.jobs.updates import LogLine as LogLine
@@ -47,6 +48,7 @@ _HOMES = {
     "PipelineError": "cuttlefish.pipeline.spec",
     "Progress": "cuttlefish.jobs.updates",
     "Repeat": "cuttlefish.pipeline.forms",
+    "ResultImage": "cuttlefish.jobs.result_images",
     "TokenPiece": "cuttlefish.jobs.updates",
     "open_host": "cuttlefish.host",
     "run": "cuttlefish.host",

@@ -72,6 +72,8 @@ class JobOptions(TypedDict, total=False):
     """The name of the environment variable with the password of locked documents."""
     limits: Mapping[str, object] | None
     """Some limits, by their dotted names."""
+    keep_images: bool
+    """Whether `Job.images` holds the images that the result names, whose handles end with the job."""
     transcript: Transcript | None
     """Who writes down what a block is told and says; for a block, not for a pipeline."""
 
@@ -195,6 +197,7 @@ class Host:
             base_dir=base_dir,
             password=os.environ.get(variable) if variable else None,
             limits=limits.with_values(options.get("limits") or {}),
+            keep_images=options.get("keep_images", False),
             transcript=options.get("transcript"),
         )
 

@@ -31,7 +31,7 @@ from cuttlefish.limits import Limits, limit_exceeded
 from cuttlefish.media.capabilities import OpenedFile
 from cuttlefish.media.documents import DocumentSource, DocumentWorkers
 from cuttlefish.media.documents import PageImage as Picture
-from cuttlefish.media.handles import HandleTable, HeldFile, HeldPicture, UnreadDocument
+from cuttlefish.media.handles import HandleTable, UnreadDocument, image_source
 from cuttlefish_abi import (
     BadJson,
     Command,
@@ -322,7 +322,7 @@ class _Loop:
                 return self._add_picture(picture, f"page {command.page} of {document.label}", command.cmd)
             case ImageOp():
                 image = handles.get_image(command.handle, "image_op")
-                picture = await documents.image_op(self._image_source(image), command.op, limits)
+                picture = await documents.image_op(image_source(image), command.op, limits)
                 return self._add_picture(picture, f"a copy of {image.label}", command.cmd)
 
     async def _page_text(self, command: PageText | PageTextOpt) -> PageTexted:
@@ -378,17 +378,12 @@ class _Loop:
         return Embedded(vectors=await embedder.embed(command.texts, meter))
 
     async def _image(self, handle: int) -> ImageInput:
-        source = self._image_source(self._run.handles.get_image(handle))
+        source = image_source(self._run.handles.get_image(handle))
         prepared = await self._run.documents.prepare_image(source, self._run.limits)
         return ImageInput(data=prepared.data, media_type=prepared.media_type)
 
-    def _image_source(self, held: HeldFile | HeldPicture) -> DocumentSource | bytes:
-        return held.data if isinstance(held, HeldPicture) else self._source(held.file)
-
     def _source(self, file: OpenedFile) -> DocumentSource:
-        return DocumentSource(
-            fd=file.fd, device=file.device, inode=file.inode, size=file.size, name=file.name, password=self._run.password
-        )
+        return DocumentSource.of(file, self._run.password)
 
     def _check(self, result: object) -> None:
         output = self._output

@@ -1,8 +1,11 @@
 """Agents' programs against `cuttlefish mcp`: the official client in both revisions and over both transports."""
 
+import base64
 import gc
+import io
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -17,6 +20,7 @@ import trio
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from PIL import Image
 
 from cuttlefish.cli import main
 from guests import SPIN, scripted
@@ -152,6 +156,53 @@ async def test_the_official_client_lists_and_calls_every_tool(transport: str, mo
             await client.call_tool("quikc", {})
     assert called == {"quick", "spin", "opens", "asks", *OWN}
     assert "running" in {message for _, message in progress}
+
+
+SHOW = """
+SIGNATURE = "{path: text} -> {cut: image, whole: image, broken: image}"
+
+def run(input):
+    whole = (yield open(input["path"])).handle
+    cut = (yield crop(whole, 0, 0, 380, 379)).handle
+    broken = (yield open("broken.png")).handle
+    return {"cut": cut, "whole": whole, "broken": broken}
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_model_is_shown_the_images_of_a_result_and_linked_to_those_that_are_too_large_together(
+    mode: str, tmp_path: Path
+) -> None:
+    (tmp_path / "show.py").write_text(SHOW)
+    (tmp_path / "show.toml").write_text('name = "show"\nblock = "./show.py"\nread = ["."]\n')
+    Image.frombytes("RGB", (380, 380), random.Random(1).randbytes(3 * 380 * 380)).save(tmp_path / "noise.png")
+    noise = (tmp_path / "noise.png").read_bytes()
+    (tmp_path / "broken.png").write_bytes(noise[:1000])
+
+    async with connected("stdio", mode, tmp_path / "show.toml", "") as client:
+        result = await client.call_tool("show", {"path": "noise.png"})
+        assert value_of(result)["status"] == "completed"
+        _, named, shown, named_link, link, broken = result.content
+        assert isinstance(named, t.TextContent)
+        assert named.text == "result.cut:"
+        assert isinstance(shown, t.ImageContent)
+        with Image.open(io.BytesIO(base64.b64decode(shown.data))) as image:
+            assert image.size == (380, 379)
+        assert shown.mime_type == "image/png"
+
+        assert isinstance(link, t.ResourceLink)
+        assert (link.name, link.size) == ("result.whole", len(noise))
+        assert isinstance(named_link, t.TextContent)
+        assert str(link.uri) in named_link.text
+        contents = (await client.read_resource(link.uri)).contents[0]
+        assert isinstance(contents, t.BlobResourceContents)
+        assert base64.b64decode(contents.blob) == noise
+
+        assert isinstance(broken, t.TextContent)
+        assert broken.text.startswith("result.broken cannot be shown: document_invalid: ")
+        for number in (2, 3):
+            with pytest.raises(MCPError, match="has no such image"):
+                await client.read_resource(f"{str(link.uri).rpartition('/')[0]}/{number}")
 
 
 async def test_a_cancelled_call_is_cancelled_for_a_client_over_http_that_is_gone(pipelines: Path, address: str) -> None:

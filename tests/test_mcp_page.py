@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 from cuttlefish.cli.main import _build
+from cuttlefish.jobs.result_images import MOST_IMAGES
+from cuttlefish.mcp.images import MOST_SHOWN_BYTES
 from cuttlefish.mcp.install import CLIENTS
 from cuttlefish.mcp.jobs_store import MOST_FINISHED, MOST_FINISHED_BYTES, MOST_UNFINISHED
 from cuttlefish.mcp.results import MOST_ANSWER_BYTES
@@ -34,6 +36,7 @@ def test_the_options_that_the_pages_name_are_there() -> None:
 
 def test_the_amounts_that_the_page_names_are_those_of_the_code() -> None:
     assert (MOST_ANSWER_BYTES, MOST_LINE_BYTES, DRAIN_S) == (256 << 10, 32 << 20, 600)
+    assert (MOST_SHOWN_BYTES, MOST_IMAGES) == (640 << 10, 100)
     assert (MOST_UNFINISHED, MOST_FINISHED, MOST_FINISHED_BYTES) == (1_000, 1_000, 256 << 20)
 
 

@@ -253,6 +253,7 @@ def _build() -> argparse.ArgumentParser:
     run.add_argument("--progress", choices=["auto", "always", "never"], default="auto", help="progress on standard error")
 
     run.add_argument("--record", metavar="FILE", help="write a block's run down as a conversation, for `cuttlefish block test`")
+    run.add_argument("--save-images", metavar="FOLDER", help="write the images that the result names as files")
     run.add_argument("--graph", action="store_true", help="draw a pipeline with times and tokens on standard error at the end")
 
     check = commands.add_parser(

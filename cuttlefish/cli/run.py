@@ -15,6 +15,7 @@ from cuttlefish.cli.check import check_file
 from cuttlefish.cli.display import Display
 from cuttlefish.cli.exits import BUG, CANCELLED, COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import log_path, start_log
+from cuttlefish.cli.save_images import make_folder, save_images
 from cuttlefish.errors import CuttlefishError, NotFound
 from cuttlefish.host import open_host
 from cuttlefish.jobs.job import Job
@@ -41,11 +42,13 @@ def run_command(options: argparse.Namespace) -> int:
         raise UsageError(
             f'--record writes down the run of one block; "{options.what}" is a pipeline: run one of its blocks by itself'
         )
+    if options.save_images:
+        make_folder(Path(options.save_images))
     start_log()
     watches = options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty())
     display = None if options.progress == "never" else Display(sys.stderr, only_log=not watches)
     with _start_recording(options.record) as recording:
-        envelope, drawing = trio.run(_run, options, value, limits, display, recording)
+        job, envelope, drawing = trio.run(_run, options, value, limits, display, recording)
     sys.stderr.write(drawing)
     sys.stdout.buffer.write(envelope.model_dump_json(indent=2).encode() + b"\n")
     sys.stdout.flush()
@@ -53,6 +56,8 @@ def run_command(options: argparse.Namespace) -> int:
         print(f"cuttlefish: the log is {log_path()}", file=sys.stderr)
         return BUG
     if recording is not None and not _tell(recording, options.record, envelope):
+        return FAILED
+    if options.save_images and envelope.status == JobStatus.COMPLETED and not save_images(job.images, Path(options.save_images)):
         return FAILED
     return {JobStatus.COMPLETED: COMPLETED, JobStatus.CANCELLED: CANCELLED}.get(envelope.status, FAILED)
 
@@ -63,7 +68,7 @@ async def _run(
     limits: dict[str, object],
     display: Display | None,
     recording: Recording | None,
-) -> tuple[Envelope, str]:
+) -> tuple[Job, Envelope, str]:
     try:
         async with open_host() as host, trio.open_nursery() as nursery:
             # Before the job: what is drawn is what was run, whoever changes the file meanwhile.
@@ -77,6 +82,7 @@ async def _run(
                 base_dir=Path.cwd(),
                 password_env=options.password_env,
                 limits=limits,
+                keep_images=bool(options.save_images),
                 transcript=recording,
             )
             await nursery.start(_cancel_on_signal, job)
@@ -85,7 +91,7 @@ async def _run(
                     display.show(update)
             envelope = await job.envelope()
             nursery.cancel_scope.cancel()
-            return envelope, draw_text(graph, job.nodes) if graph and job.nodes else ""
+            return job, envelope, draw_text(graph, job.nodes) if graph and job.nodes else ""
     finally:
         if display is not None:
             display.close()

@@ -17,6 +17,7 @@ from cuttlefish.errors import CapabilityDenied, CuttlefishError, SchemaMismatch,
 from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
+from cuttlefish.jobs.result_images import collect_images
 from cuttlefish.limits import Limits, limit_exceeded
 from cuttlefish.loop import LARGE_BYTES, BlockRun, Transcript, no_embedder, run_block
 from cuttlefish.media.capabilities import Capabilities
@@ -28,7 +29,7 @@ from cuttlefish.pipeline.inputs import prepare_input
 from cuttlefish.pipeline.items import items_of_manifest, paths_of_pattern
 from cuttlefish.pipeline.run import NodeRecord, run_graph
 from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError
-from cuttlefish_abi import BadJson, Signature, Usage, parse_json
+from cuttlefish_abi import BadJson, Signature, Ty, Usage, parse_json
 
 __all__ = ["Costs", "Request", "check_pipeline", "check_result", "execute", "time_limit"]
 
@@ -56,6 +57,8 @@ class Request:
     """What paths in the input are relative to."""
     password: str | None = field(repr=False)
     limits: Limits
+    keep_images: bool = False
+    """Whether the caller wants to see the images in the result."""
     transcript: Transcript | None = None
     """Who writes down the run of a block."""
 
@@ -165,6 +168,10 @@ class _Execution:
             transcript=self.request.transcript,
         )
 
+    async def keep_images(self, ty: Ty, result: object, handles: HandleTable) -> None:
+        """Take along the images in the job's result, while their handles are open."""
+        self.job.images = await collect_images(ty, result, handles, self.resources.documents, self.request.limits)
+
     async def _backend(self, model: str | None) -> Backend:
         found = await self.resources.backend(model, local_only=self.request.local_only)
         self.costs.models[found.name] = None
@@ -186,7 +193,11 @@ async def _run_one(execution: _Execution, block: BlockBytes | PythonSource | Pat
     capabilities = await trio.to_thread.run_sync(_grant, request.read, request.base_dir)
     with capabilities, HandleTable(capabilities, limits) as handles:
         run = execution.block_run(module, handles, request.model, execution.costs.meters)
-        return await run_block(run, value, value_json)
+        result = await run_block(run, value, value_json)
+        if request.keep_images:
+            _, signature = await execution.resources.load_block(block, limits)
+            await execution.keep_images(signature.output, result, handles)
+        return result
 
 
 async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: object) -> object:
@@ -202,7 +213,7 @@ async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: ob
     execution.costs.nodes = execution.job.nodes
     with capabilities, JobHandles(capabilities, request.limits) as handles:
         nodes = _Nodes(execution, loaded, capabilities, handles)
-        return await run_graph(
+        result = await run_graph(
             graph,
             value,
             run_block=nodes.run_block,
@@ -210,6 +221,9 @@ async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: ob
             report=execution.job.progress,
             records=execution.job.nodes,
         )
+        if request.keep_images:
+            await execution.keep_images(graph.result, result, handles.table(0))  # any table finds the handles of all
+        return result
 
 
 @dataclass(frozen=True, slots=True)

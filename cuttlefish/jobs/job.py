@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 import trio
 
+from cuttlefish.jobs.result_images import ResultImage
 from cuttlefish.jobs.updates import Finished, LogLine, Progress, TokenPiece, Update, UpdateLog
 from cuttlefish.pipeline.run import NodeRecord
 from cuttlefish_abi import Envelope, JobStatus
@@ -29,6 +30,8 @@ class Job:
         """What the host runs the job in."""
         self.nodes: dict[str, NodeRecord] = {}
         """What became of each node of a pipeline."""
+        self.images: tuple[ResultImage, ...] = ()
+        """The images in the result of a job that is over, where `keep_images` asked for them."""
         self._updates = UpdateLog(updates_kept)
         self._over = trio.Event()
         self._envelope: Envelope | None = None

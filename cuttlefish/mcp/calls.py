@@ -11,6 +11,7 @@ from cuttlefish.background import background_tasks
 from cuttlefish.host import Host
 from cuttlefish.jobs.job import Job
 from cuttlefish.mcp.checking import Violation, check_arguments
+from cuttlefish.mcp.images import image_content
 from cuttlefish.mcp.jobs_store import JobsStore, StoredJob
 from cuttlefish.mcp.probes import probe_skill
 from cuttlefish.mcp.results import compact_json, result_uri
@@ -124,11 +125,12 @@ async def _report_until_over(stored: StoredJob, report: Report) -> None:
 
 
 def answer_outcome(stored: StoredJob, protocol_version: str) -> t.CallToolResult:
-    """The Envelope of a job that is over; an error if it did not complete."""
+    """The Envelope of a job that is over, and its images; an error if it did not complete."""
     outcome = stored.outcome
     assert outcome is not None
     content: list[t.ContentBlock] = [t.TextContent(type="text", text=compact_json(outcome.answer))]
-    if outcome.is_cut and protocol_version >= "2025-06-18":  # older clients know no such content; the text names it too
+    links = protocol_version >= "2025-06-18"  # older clients know no such content; the text names it too
+    if outcome.is_cut and links:
         link = t.ResourceLink(
             type="resource_link",
             name=f"{stored.tool}-{stored.id}.json",
@@ -138,6 +140,7 @@ def answer_outcome(stored: StoredJob, protocol_version: str) -> t.CallToolResult
             size=len(outcome.text),
         )
         content.append(link)
+    content += image_content(stored.id, outcome.images, links=links)
     return t.CallToolResult(content=content, structured_content=outcome.answer, is_error=outcome.status is not JobStatus.COMPLETED)
 
 

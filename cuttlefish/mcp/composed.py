@@ -36,7 +36,8 @@ class Composer:
     """Runs pipelines that agents write, within the operator's options."""
 
     def __init__(self, options: JobOptions) -> None:
-        self._options = options
+        self._options = options.copy()
+        self._options["keep_images"] = True
         self.tool = ServerTool(
             NAME,
             "Runs a pipeline that you write, of this machine's blocks, checked before it runs, and answers with one Envelope. "

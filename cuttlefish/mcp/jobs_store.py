@@ -112,10 +112,10 @@ class JobsStore:
                 case Dropped() | Finished():
                     pass
         envelope = await job.envelope()
-        stored.outcome = await trio.to_thread.run_sync(write_outcome, envelope, job.id)
+        stored.outcome = await trio.to_thread.run_sync(write_outcome, envelope, job.id, job.images)
         stored.job = None
         self._unfinished -= 1
-        self._bytes += len(stored.outcome.text)
+        self._bytes += stored.outcome.size_bytes
         self._forget()
         stored.over.set()
 
@@ -127,7 +127,7 @@ class JobsStore:
                 break
             assert stored.outcome is not None
             count -= 1
-            self._bytes -= len(stored.outcome.text)
+            self._bytes -= stored.outcome.size_bytes
             del self._jobs[stored.id]
 
 

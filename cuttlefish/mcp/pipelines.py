@@ -49,13 +49,15 @@ def pipeline_skill(host: Host, graph: Graph, family: Family | None, options: Job
     """A checked pipeline as a skill. Its jobs have the pipeline's own grants and `options`; an agent gives the input alone."""
     pipeline, form = graph.loaded.pipeline, graph.form
     needs = _needs(graph, options)
+    started_with = options.copy()
+    started_with["keep_images"] = True
     is_whole = form.type.kind not in ("record", "json")
 
     def start(arguments: Mapping[str, JsonValue]) -> Job:
         value = (
             arguments.get(WHOLE, pipeline.input[WHOLE].default if WHOLE in pipeline.input else None) if is_whole else {**arguments}
         )
-        return host.start(graph.loaded, value, **options)
+        return host.start(graph.loaded, value, **started_with)
 
     async def probe() -> Availability:
         return await probe_needs(needs)

@@ -35,7 +35,7 @@ _TAKEN: Mapping[str, Schema] = {
 _GIVEN: Mapping[str, Schema] = {
     **_TAKEN,
     "number": {"type": ["number", "string"], "pattern": "^-?[0-9]+$"},
-    "image": {"type": "integer", "description": "The number of an image within the job."},
+    "image": {"type": "integer", "description": "The number of an image within the job; the answer shows the image itself."},
     "document": {"type": "integer", "description": "The number of a document within the job."},
 }
 

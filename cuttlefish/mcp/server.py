@@ -1,5 +1,6 @@
 """The server as the SDK runs it: lists, calls, resources; each call audited, no error without its words."""
 
+import base64
 import logging
 import math
 import re
@@ -29,7 +30,7 @@ from cuttlefish.mcp.calls import (
 )
 from cuttlefish.mcp.composed import Composer
 from cuttlefish.mcp.jobs_store import StoredJob
-from cuttlefish.mcp.results import result_uri
+from cuttlefish.mcp.results import Outcome, image_uri, result_uri
 from cuttlefish.mcp.skill import Availability, Skill, Unavailable
 from cuttlefish.mcp.tasks import TASK_AFTER_S, add_tasks, declares_tasks, new_task
 from cuttlefish.mcp.tools import SERVER_TOOLS, Call
@@ -45,7 +46,7 @@ CLOSED = "cuttlefish.closed"
 
 MOST_DESCRIPTION_CHARS = 4_096
 LIST_TTL_MS = 60_000
-RESULT = re.compile(r"cuttlefish://jobs/([0-9a-f]{1,64})/result")
+RESOURCE = re.compile(r"cuttlefish://jobs/([0-9a-f]{1,64})/(?:result|images/([0-9]{1,9}))")
 OPERATIONS = {"tools/call", "resources/read", "tasks/get", "tasks/cancel", "tasks/update"}
 
 INSTRUCTIONS = (
@@ -85,23 +86,30 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
         return t.ListResourcesResult(resources=[_resource(stored) for stored in finished], ttl_ms=0, cache_scope="private")
 
     async def list_templates(ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListResourceTemplatesResult:
-        template = t.ResourceTemplate(
+        result = t.ResourceTemplate(
             name="job result",
             uri_template=result_uri("{job_id}"),
             description="The whole Envelope of a job that is over",
             mime_type="application/json",
         )
-        return t.ListResourceTemplatesResult(resource_templates=[template], ttl_ms=LIST_TTL_MS, cache_scope="private")
+        image = t.ResourceTemplate(
+            name="job image",
+            uri_template=image_uri("{job_id}", "{number}"),
+            description="An image in the result of a job that is over, counted from zero",
+        )
+        return t.ListResourceTemplatesResult(resource_templates=[result, image], ttl_ms=LIST_TTL_MS, cache_scope="private")
 
     async def read_resource(ctx: Context, params: t.ReadResourceRequestParams) -> t.ReadResourceResult:
         uri = str(params.uri)
-        match = RESULT.fullmatch(uri)
+        match = RESOURCE.fullmatch(uri)
         stored = service.store.get(match[1]) if match else None
         if stored is None:
             raise MCPError(t.INVALID_PARAMS, "there is no such resource; what there is looks like cuttlefish://jobs/JOB_ID/result")
         if stored.outcome is None:
             raise MCPError(t.INVALID_PARAMS, f"the job {stored.id} is not over yet ({stored.state()}); job_result waits for it")
-        contents = t.TextResourceContents(uri=uri, mime_type="application/json", text=stored.outcome.text.decode())
+        contents = await trio.to_thread.run_sync(_contents, uri, stored.outcome, match and match[2])
+        if contents is None:
+            raise MCPError(t.INVALID_PARAMS, f"the result of the job {stored.id} has no such image")
         return t.ReadResourceResult(contents=[contents], ttl_ms=LIST_TTL_MS, cache_scope="private")
 
     server: Server[Any] = Server(
@@ -176,6 +184,16 @@ def _listed(skill: Skill, availability: Availability) -> t.Tool:
             open_world_hint=hints.open_world,
         ),
     )
+
+
+def _contents(uri: str, outcome: Outcome, number: str | None) -> t.TextResourceContents | t.BlobResourceContents | None:
+    """A job's Envelope, or the image of this number; None where there is no such image. Blocking, by its size."""
+    if number is None:
+        return t.TextResourceContents(uri=uri, mime_type="application/json", text=outcome.text.decode())
+    image = outcome.images[int(number)] if int(number) < len(outcome.images) else None
+    if image is None or image.problem is not None:
+        return None
+    return t.BlobResourceContents(uri=uri, mime_type=image.media_type, blob=base64.b64encode(image.data).decode())
 
 
 def _resource(stored: StoredJob) -> t.Resource:

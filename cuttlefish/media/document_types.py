@@ -1,8 +1,9 @@
 """What goes into the document workers and what comes out of them."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
+from cuttlefish.media.capabilities import OpenedFile
 from cuttlefish_abi import DocumentKind, ImageKind
 
 __all__ = ["DocumentFacts", "DocumentSource", "PageImage", "PageText", "PreparedImage"]
@@ -23,6 +24,11 @@ class DocumentSource:
     size: int
     name: str
     password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, file: OpenedFile, password: str | None = None) -> Self:
+        """A granted file that was opened; it stays its owner's."""
+        return cls(file.fd, file.device, file.inode, file.size, file.name, password)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from typing import Self
 from cuttlefish.errors import BadCommand, LimitExceeded, Unsupported
 from cuttlefish.limits import Limits, limit_exceeded
 from cuttlefish.media.capabilities import Capabilities, OpenedFile, quoted
+from cuttlefish.media.document_types import DocumentSource
 from cuttlefish.media.sniff import HEAD_BYTES, sniff
 from cuttlefish.media.text import Window, read_bytes, read_exactly, read_window
 from cuttlefish_abi import BinaryKind, DocumentKind, ImageKind, MediaKind, Opened, TextKind
 
-__all__ = ["HANDLES_PER_RUN", "HandleTable", "HeldFile", "HeldPicture", "SharedHandles", "UnreadDocument"]
+__all__ = ["HANDLES_PER_RUN", "HandleTable", "HeldFile", "HeldPicture", "SharedHandles", "UnreadDocument", "image_source"]
 
 HANDLES_PER_RUN = 4096
 """Each node numbers its handles in a range of its own, so that they do not depend on what runs beside it."""
@@ -84,6 +85,11 @@ class UnreadDocument:
     """
 
     file: OpenedFile
+
+
+def image_source(held: HeldFile | HeldPicture) -> DocumentSource | bytes:
+    """An image as document workers are given it: images have no passwords."""
+    return held.data if isinstance(held, HeldPicture) else DocumentSource.of(held.file)
 
 
 class SharedHandles:
