@@ -5,6 +5,7 @@ The `openai` and `ollama` backends talk to the same engine in a child process (t
 
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -211,10 +212,11 @@ async def test_two_prompts_run_side_by_side(backend: Backend) -> None:
             nursery.start_soon(backend.infer, Prompt("Tell me of the sky.", 10), sink(second, first), TokenMeter())
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.5])
-async def test_the_same_prompt_with_the_same_seed_gets_the_same_reply(backend: Backend, temperature: float) -> None:
+@pytest.mark.parametrize(("temperature", "seed"), [(0.0, 3), (1.5, 3), (1.5, 2**32 - 1)])
+async def test_the_same_prompt_with_the_same_seed_gets_the_same_reply(backend: Backend, temperature: float, seed: int) -> None:
+    """The largest seed is the engine's own sign for "any"."""
     replies = {
-        (await backend.infer(Prompt(STORY.text, 20, temperature=temperature, seed=3), Listener(), TokenMeter())).text
+        (await backend.infer(Prompt(STORY.text, 20, temperature=temperature, seed=seed), Listener(), TokenMeter())).text
         for _ in range(3)
     }
     assert len(replies) == 1
@@ -532,6 +534,25 @@ async def test_a_model_cut_short_fails_to_load(tmp_path: Path, models_folder: Pa
         await open_backend(f"llama-cpp:{path}")
 
 
+@pytest.mark.parametrize("as_what", ["model", "image reader"])
+async def test_a_pipe_in_place_of_a_model_is_refused_and_not_waited_for(tmp_path: Path, models_folder: Path, as_what: str) -> None:
+    model = tmp_path / "a.gguf"
+    if as_what == "image reader":
+        model.symlink_to(models_folder / "smollm2.gguf")
+    pipe = tmp_path / "a-mmproj.gguf" if as_what == "image reader" else model
+    os.mkfifo(pipe)
+    with trio.fail_after(60), pytest.raises(ModelLoadFailed) as caught:
+        await open_backend(f"llama-cpp:{model}")
+    assert caught.value.message == f'model "{model}": "{pipe.name}" is no file on a disk. Use a .gguf file'
+
+
+async def test_a_folder_in_place_of_a_model_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").mkdir()
+    with pytest.raises(ModelLoadFailed) as caught:
+        await open_backend(f"llama-cpp:{tmp_path}/a.gguf")
+    assert caught.value.message == f'model "{tmp_path}/a.gguf": "a.gguf" is a folder. Use a .gguf file'
+
+
 @pytest.mark.parametrize("target", ["gone.gguf", "no/such/file", "./"])
 async def test_a_missing_file_fails_to_load(target: str) -> None:
     with pytest.raises(ModelLoadFailed) as caught:
@@ -540,6 +561,25 @@ async def test_a_missing_file_fails_to_load(target: str) -> None:
 
 
 # The embedded engine
+
+
+async def test_a_text_that_cannot_fit_is_refused_before_the_engine_takes_it_apart(models_folder: Path) -> None:
+    """The engine takes a second for a megabyte before it says how many tokens it has, and hears no cancel meanwhile."""
+    huge = "ab" * 600_000
+    said = (
+        'the {} has 1200000 bytes; the context of model "smollm2" is {} tokens, which cannot hold as many. '
+        "Give it less text at a time"
+    )
+    model = await open_llama_cpp("smollm2", folder=models_folder, slots=1)
+    with pytest.raises(InferenceFailed) as caught:
+        await model.infer(Prompt(huge, 1), Listener(), TokenMeter())
+    assert caught.value.message == said.format("prompt", 4096)
+    await model.aclose()
+    embedder = await open_llama_cpp_embedder("smollm2", folder=models_folder, context=64)
+    with pytest.raises(InferenceFailed) as caught:
+        await embedder.embed([huge], TokenMeter())
+    assert caught.value.message == said.format("text", 64)
+    await embedder.aclose()
 
 
 async def test_a_second_prompt_with_the_same_long_beginning_is_answered_much_sooner(model: Backend) -> None:

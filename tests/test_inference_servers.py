@@ -150,9 +150,7 @@ async def test_a_server_that_wants_the_newer_name_of_the_limit_gets_it_from_then
     assert limits == [(True, None), (False, 5), (False, 5)]
 
 
-@pytest.mark.parametrize(
-    ("reason", "finish"), [("stop", "stop"), ("length", "length"), ("eos", "stop"), ("max_tokens", "length"), ("anything", "stop")]
-)
+@pytest.mark.parametrize(("reason", "finish"), [("stop", "stop"), ("length", "length"), ("eos", "stop"), ("MAX_TOKENS", "length")])
 async def test_reasons_for_an_end_are_understood(reason: str, finish: str) -> None:
     async with openai_server(says(STREAM_HEAD + sse(piece("Hi", reason), "[DONE]"))) as (_, backend):
         assert (await backend.infer(HELLO, ignore, TokenMeter())).finish == finish
@@ -234,19 +232,20 @@ NOTHING = (InferenceFailed, "PLACE ended its answer without any reply. Look at t
         (STREAM_HEAD.replace(b"connection: close", b"transfer-encoding: chunked") + b"40\r\n" + sse(piece("Half")), CUT),
         (
             STREAM_HEAD + sse(piece("Half")) + b'data: {"choices": [{"del',
-            (InferenceFailed, nonsense("something that is no chat reply")),
+            CUT,
         ),
+        (STREAM_HEAD + sse(piece("Half")) + 'data: {"choices": [{"delta": {"content": "é'.encode()[:-1], CUT),
         (STREAM_HEAD, NOTHING),
         (STREAM_HEAD + sse({"choices": []}, "[DONE]"), NOTHING),
         (STREAM_HEAD + sse({"choices": [], "usage": {"prompt_tokens": 3}}, "[DONE]"), NOTHING),
-        (STREAM_HEAD + b"<html>a page</html>\n\n", NOTHING),
+        (STREAM_HEAD + b"\n <html>a page</html>\n\n", (InferenceFailed, nonsense("a web page"))),
         (
             STREAM_HEAD + sse(piece("Half"), {"error": {"message": "out of\nmemory.", "code": 500}}),
             (InferenceFailed, "PLACE broke off in the middle of its reply: out of memory"),
         ),
         (
             STREAM_HEAD + sse(piece("Half"), {"error": {"code": 500}}),
-            (InferenceFailed, "PLACE broke off in the middle of its reply. Look at the server's log"),
+            CUT,
         ),
         (STREAM_HEAD + b"data: \xff\xfe\n\n", (InferenceFailed, nonsense("bytes that are no UTF-8"))),
         (STREAM_HEAD + sse("{not json"), (InferenceFailed, nonsense("something that is no chat reply"))),
@@ -298,12 +297,13 @@ NOTHING = (InferenceFailed, "PLACE ended its answer without any reply. Look at t
                 'PLACE points elsewhere (307), which is not followed. Give the address itself: "http://elsewhere/v1"',
             ),
         ),
-        (http(200, "[]", content_encoding="gzip"), NOTHING),
+        (http(200, "[]", content_encoding="gzip"), (InferenceFailed, nonsense("a compressed answer (gzip)"))),
     ],
     ids=[
         "cut",
         "cut chunk",
         "cut inside JSON",
+        "cut inside a character",
         "nothing",
         "no choices",
         "only usage",
@@ -465,10 +465,11 @@ def busy_then(replies: list[bytes]) -> Answer:
 
 
 async def test_the_time_that_a_busy_server_names_is_understood_in_both_forms() -> None:
-    assert remote._busy_wait_s("7", 0) == 7
-    assert remote._busy_wait_s(email.utils.formatdate(time.time() + 20), 0) in (19, 20)
-    assert [remote._busy_wait_s(None, turn) for turn in range(3)] == [1, 2, 4]
-    assert remote._busy_wait_s("soon", 0) == 1
+    assert remote._told_wait_s("7") == 7
+    assert remote._told_wait_s(email.utils.formatdate(time.time() + 20)) in (19, 20)
+    assert remote._told_wait_s("9" * 30) == 1e30
+    assert [remote._told_wait_s(odd) for odd in ("", "soon", "-5", "1e9", "Mon, 99 Foo 2026")] == [None] * 5
+    assert remote._told_wait_s("Mon, 01 Jan 0001 00:00:00 -0000") in (0, None)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -868,12 +869,40 @@ def test_what_is_no_ollama_host_is_refused_by_its_name(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{}, [], {"data": [{"index": 0}]}, {"data": [{"index": 0, "embedding": ["x"]}]}, {"embeddings": 5}]
+    "data",
+    [
+        "{}",
+        "[]",
+        "[" * 100_000,
+        '{"data": [{"index": 0}]}',
+        '{"data": [{"index": 0, "embedding": ["x"]}]}',
+        '{"data": [{"index": 0, "embedding": "12"}], "embeddings": ["12"]}',
+        '{"data": [{"index": 0, "embedding": [NaN]}], "embeddings": [[NaN]]}',
+        '{"data": [{"index": 0, "embedding": [1e999]}], "embeddings": [[1e999]]}',
+        f'{{"data": [{{"index": 0, "embedding": [{"9" * 400}]}}], "embeddings": [[{"9" * 400}]]}}',
+        '{"data": [{"index": 0, "embedding": [true]}], "embeddings": [[true]]}',
+        '{"data": [{"index": 1, "embedding": [1]}], "embeddings": {"0": [1]}}',
+        '{"data": [{"index": 1e999, "embedding": [1]}], "embeddings": 5}',
+    ],
+    ids=lambda data: data[:60],
 )
-async def test_nonsense_in_place_of_vectors_is_told(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scripted_server(says(http(200, data))) as server:  # type: ignore[arg-type]  # any JSON
+async def test_nonsense_in_place_of_vectors_is_told_and_what_was_read_is_counted(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scripted_server(says(http(200, data))) as server:
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         for embedder in (await open_openai_embedder(f"{server.url}/v1#m"), await open_ollama_embedder("m")):
+            meter = TokenMeter()
             with pytest.raises(InferenceFailed, match="something that is no list of vectors"):
-                await embedder.embed(["a"], TokenMeter())
+                await embedder.embed(["a" * 40], meter)
+            assert meter == TokenMeter(10, 0)
             await embedder.aclose()
+
+
+async def test_a_busy_server_is_asked_for_vectors_again() -> None:
+    replies = [http(429, retry_after="0"), http(200, {"data": [{"embedding": [1, 2]}], "usage": {"prompt_tokens": 3}})]
+    async with scripted_server(busy_then(replies)) as server:
+        embedder, meter = await open_openai_embedder(f"{server.url}/v1#m"), TokenMeter()
+        assert await embedder.embed(["a"], meter) == [[1.0, 2.0]]
+        assert meter == TokenMeter(3, 0)
+        await embedder.aclose()

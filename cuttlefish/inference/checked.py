@@ -9,6 +9,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -28,6 +29,7 @@ JUDGE_TIME_S = 10.0
 JUDGE_MEMORY_BYTES = 1 << 30
 JUDGE_OUT_BYTES = 64 << 10
 MOST_SCHEMA_BYTES = 64 << 10
+NO_SEED = 2**32 - 1  # llama.cpp, which several providers run, takes this one for "any"; two seeds may well mean the same
 
 
 class CheckedBackend:
@@ -56,43 +58,45 @@ class CheckedBackend:
                 f'model "{self.name}" reads text only, and the prompt has {len(prompt.images)} image(s). '
                 "Choose a model that reads images; for llama-cpp, its mmproj file belongs beside it"
             )
-        if prompt.schema is not None:
-            await self._check_schema(prompt.schema)
+        if prompt.seed == NO_SEED:
+            prompt = replace(prompt, seed=NO_SEED - 1)
+        schema_text = None if prompt.schema is None else await self._check_schema(prompt.schema)
         if prompt.max_tokens < 1:  # some engines would make one, others as many as they like
             await trio.lowlevel.checkpoint()
             reply = Reply("", "length")
         else:
             reply = await self._inner.infer(prompt, sink, meter)
-        if prompt.schema is not None and reply.finish != "stopped_by_block":
-            await self._check_reply(prompt, prompt.schema, reply)
+        if schema_text is not None and reply.finish != "stopped_by_block":
+            await self._check_reply(prompt, schema_text, reply)
         return reply
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
         await self._inner.aclose()
 
-    async def _check_schema(self, schema: Mapping[str, Any]) -> None:
-        """Before the model is asked: a schema that is none must cost no token."""
-        text = _schema_text(schema)
+    async def _check_schema(self, schema: Mapping[str, Any]) -> str:
+        """Before the model is asked: a schema that is none must cost no token. Gives its text."""
+        text = await trio.to_thread.run_sync(_schema_text, schema, abandon_on_cancel=True)  # it may be large
         if text in self._good_schemas:
-            return
+            return text
         verdict = await _judge(f'{{"schema":{text}}}')
         if "schema_wrong" in verdict:
             raise BadCommand(f"the schema for the reply is no JSON Schema: {verdict['schema_wrong']}")
         if len(self._good_schemas) < 1_000:
             self._good_schemas.add(text)
+        return text
 
-    async def _check_reply(self, prompt: Prompt, schema: Mapping[str, Any], reply: Reply) -> None:
+    async def _check_reply(self, prompt: Prompt, schema_text: str, reply: Reply) -> None:
         cut = reply.finish == "length"
         short = (
             f'the reply of model "{self.name}" was cut after {prompt.max_tokens} tokens, before its JSON was whole. '
             "Allow more tokens, or ask for less"
         )
         try:
-            parse_json(reply.text.encode())
+            await trio.to_thread.run_sync(parse_json, reply.text.encode(), abandon_on_cancel=True)
         except BadJson as e:
             raise InferenceFailed(short if cut else f'the reply of model "{self.name}" is no JSON: {e}. Ask again') from None
-        verdict = await _judge(f'{{"schema":{_schema_text(schema)},"value":{reply.text}}}')
+        verdict = await _judge(f'{{"schema":{schema_text},"value":{reply.text}}}')
         if "schema_wrong" in verdict:
             raise BadCommand(f"the schema for the reply cannot be used: {verdict['schema_wrong']}")
         if "value_wrong" in verdict:
@@ -123,8 +127,10 @@ class CheckedEmbedder:
             await trio.lowlevel.checkpoint()
             return []
         vectors = await self._inner.embed(texts, meter)
-        if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1 or not vectors[0]:
-            raise InferenceFailed(f'model "{self.name}" gave {len(vectors)} vectors for {len(texts)} texts, or of unlike lengths')
+        if len(vectors) != len(texts):
+            raise InferenceFailed(f'model "{self.name}" gave {len(vectors)} vectors for {len(texts)} texts. Ask another model')
+        if not all(0 < len(vector) == len(vectors[0]) for vector in vectors):
+            raise InferenceFailed(f'model "{self.name}" gave vectors of unlike lengths, or empty ones. Ask another model')
         return vectors
 
     async def aclose(self) -> None:

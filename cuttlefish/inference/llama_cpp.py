@@ -6,6 +6,7 @@ every batch of the prompt.
 
 import math
 import os
+import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,8 @@ async def open_llama_cpp(
         path = models.resolve(target, folder)
         _check_magic(path, target)
         projector = models.projector_beside(path)
+        if projector is not None:
+            _check_magic(projector, target)
         server = LlamaServer(path, projector, target, slots=slots, context=context, threads=threads or _threads(), metrics=metrics)
         return server, projector is not None
 
@@ -268,15 +271,22 @@ def _threads() -> int:
 
 
 def _check_magic(path: Path, target: str) -> None:
-    """Refuse what is no model before the engine sees it: it says nothing about why."""
+    """Refuse what is no model before the engine sees it: it says nothing about why, and waits for ever at a pipe."""
     try:
-        with path.open("rb") as file:
-            magic = file.read(len(GGUF_MAGIC))
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise ModelLoadFailed(f'model "{target}": there is no such file') from None
     except OSError as e:
         raise ModelLoadFailed(f'model "{target}": the file cannot be read ({e.strerror})') from e
+    try:
+        kind = os.fstat(fd).st_mode
+        if not stat.S_ISREG(kind):
+            what = "a folder" if stat.S_ISDIR(kind) else "no file on a disk"
+            raise ModelLoadFailed(f'model "{target}": "{path.name}" is {what}. Use a .gguf file')
+        magic = os.read(fd, len(GGUF_MAGIC))
+    finally:
+        os.close(fd)
     if magic != GGUF_MAGIC:
         raise ModelLoadFailed(
-            f'model "{target}": the file is not a GGUF model. Use a .gguf file, or a name from: cuttlefish models list'
+            f'model "{target}": "{path.name}" is not a GGUF model. Use a .gguf file, or a name from: cuttlefish models list'
         )

@@ -10,6 +10,7 @@ What the engine does that this file is built around (xllamacpp 2026.10):
 
 import atexit
 import base64
+import math
 import os
 import re
 import threading
@@ -30,6 +31,7 @@ __all__ = ["LlamaServer"]
 
 BATCH_TOKENS = 128  # a prompt can be stopped between batches: 0.2 to 0.8 s at this size, 13 s at the engine's own 2048
 EXIT_WAIT_S = 10.0
+MOST_BYTES_PER_TOKEN = 256  # no vocabulary that we know has longer words
 
 _open_servers: "set[LlamaServer]" = set()
 
@@ -57,6 +59,7 @@ class LlamaServer:
             ModelLoadFailed: the engine cannot use the file.
         """
         self._label = label
+        self._context = context
         self._running: set[threading.Event] = set()
         self._idle = threading.Condition()
         self._closed = False
@@ -100,6 +103,7 @@ class LlamaServer:
         Raises:
             InferenceFailed: the text is too long, or the engine broke off.
         """
+        self._check_length("text", text)
         with self._using(threading.Event()):
             try:
                 answer = self._server.handle_embeddings({"input": [text]})
@@ -107,7 +111,10 @@ class LlamaServer:
                 raise _refusal(self._label, 0) from e
             if "error" in answer:
                 raise _failure(self._label, answer["error"], 0)
-            return list(answer["data"][0]["embedding"]), int(answer["usage"]["prompt_tokens"])
+            vector = list(answer["data"][0]["embedding"])
+            if not all(map(math.isfinite, vector)):
+                raise InferenceFailed(f'model "{self._label}" broke off: its engine gave a vector that is none')
+            return vector, int(answer["usage"]["prompt_tokens"])
 
     def generate(self, prompt: Prompt, on_chunk: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> None:
         """Run one prompt to its end, or until `stop` is set, which is seen at the next token or prompt batch.
@@ -117,8 +124,18 @@ class LlamaServer:
         Raises:
             InferenceFailed: the engine refused the prompt or broke off.
         """
+        self._check_length("prompt", prompt.text)
         with self._using(stop):
             self._run(_request(prompt), len(prompt.images), on_chunk, stop)
+
+    def _check_length(self, what: str, text: str) -> None:
+        """Refuse what cannot fit: the engine takes a second for a megabyte before it says so, and cannot be stopped meanwhile."""
+        size = len(text.encode())
+        if size > self._context * MOST_BYTES_PER_TOKEN:
+            raise InferenceFailed(
+                f'the {what} has {size} bytes; the context of model "{self._label}" is {self._context} tokens, '
+                "which cannot hold as many. Give it less text at a time"
+            )
 
     @contextmanager
     def _using(self, stop: threading.Event) -> Iterator[None]:

@@ -8,19 +8,23 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from cuttlefish.errors import CuttlefishError, InferenceFailed, ModelLoadFailed, TimedOut
 from cuttlefish.inference.addresses import loopback_of
-from cuttlefish.inference.backend import Missing, Prompt, Reply, TokenMeter, TokenSink
-from cuttlefish.inference.remote import Chunk, Lines, ModelServer, Timeouts, context_exceeded, missing_server, open_server
+from cuttlefish.inference.backend import Finish, Missing, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.connecting import missing_server, open_server
+from cuttlefish.inference.remote import Chunk, ModelServer, Timeouts, told_count
+from cuttlefish.inference.response_lines import ResponseLines
+from cuttlefish.inference.server_errors import broke_off, context_exceeded, nonsense, unknown_end
 
 __all__ = ["missing_ollama", "ollama_url", "open_ollama", "open_ollama_embedder"]
 
 DEFAULT_PORT = 11434
 PROBE_S = 15.0
-EMBED_AT_ONCE = 128
+FINISHED: Mapping[str, Finish] = {"stop": "stop", "length": "length"}
 
 
 async def open_ollama(target: str, *, local_only: bool = False, timeouts: Timeouts | None = None) -> "OllamaBackend":
@@ -52,7 +56,8 @@ class OllamaBackend:
 
     async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         """See `Backend.infer`."""
-        return await self._server.converse("/api/chat", self._body(prompt), prompt, sink, meter, self._next_chunk, self._explain)
+        body, explain = partial(self._body, prompt), partial(_explain, self._server)
+        return await self._server.converse("/api/chat", body, prompt, sink, meter, self._next_chunk, explain)
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
@@ -80,43 +85,34 @@ class OllamaBackend:
             body["format"] = prompt.schema
         return body
 
-    async def _next_chunk(self, lines: Lines) -> Chunk | None:
+    async def _next_chunk(self, lines: ResponseLines) -> Chunk | None:
         line: bytes | None = b""
         while line is not None and not line.strip():
             line = await lines.next()
-        if line is None:
-            return None
-        try:
-            return self._read(json.loads(line.decode()), line)
-        except UnicodeDecodeError:
-            raise self._server.nonsense("bytes that are no UTF-8") from None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise self._server.nonsense("something that is no chat reply") from None
+        return None if line is None else self._server.understand(line, lines, self._read)
 
-    def _read(self, said: Any, line: bytes) -> Chunk:
+    def _read(self, said: Any) -> Chunk:
+        """One message. Whatever it holds that it should not raises, and is told as such."""
         if said.get("error"):
-            words = self._server.words(line)
-            return Chunk(
-                failure=context_exceeded(self.name, line)
-                or InferenceFailed(f"{self._server.place} broke off in the middle of its reply" + (f": {words}" if words else ""))
-            )
+            data = json.dumps(said).encode()
+            return Chunk(failure=context_exceeded(self.name, data) or broke_off(self._server.place, self._server.words(data)))
         message = said.get("message") or {}
         text, thought = message.get("content") or "", bool(message.get("thinking"))
         if not isinstance(text, str):
             raise TypeError
         if not said.get("done"):
             return Chunk(text, thought)
+        reason = said.get("done_reason") or "stop"  # older servers give none
+        if reason not in FINISHED:
+            return Chunk(text, thought, failure=unknown_end(self._server.place, str(reason)))
         return Chunk(
             text,
             thought,
-            finish="length" if said.get("done_reason") == "length" else "stop",
+            finish=FINISHED[reason],
             end=True,
-            in_total=int(said.get("prompt_eval_count") or 0),
-            out_total=int(said.get("eval_count") or 0),
+            in_total=told_count(said, "prompt_eval_count"),
+            out_total=told_count(said, "eval_count"),
         )
-
-    def _explain(self, status: int, data: bytes) -> CuttlefishError | None:
-        return _explain(self._server, status, data)
 
 
 class OllamaEmbedder:
@@ -128,21 +124,11 @@ class OllamaEmbedder:
 
     async def embed(self, texts: Sequence[str], meter: TokenMeter) -> list[list[float]]:
         """See `Embedder.embed`."""
-        vectors: list[list[float]] = []
-        for start in range(0, len(texts), EMBED_AT_ONCE):
-            some = list(texts[start : start + EMBED_AT_ONCE])
+        explain = partial(_explain, self._server)
+        return await self._server.vectors("/api/embed", texts, meter, self._body, _read_vectors, explain)
 
-            def explain(status: int, data: bytes) -> CuttlefishError:
-                return _explain(self._server, status, data) or self._server.refusal(status, data)
-
-            body = {"model": self.name, "input": some, "truncate": False}
-            _, _, said = await self._server.ask("/api/embed", body, explain, self._server.timeouts.first_token_s)
-            try:
-                vectors += [[float(x) for x in row] for row in said["embeddings"]]
-                meter.add(tokens_in=max(1, int(said.get("prompt_eval_count") or sum(len(t.encode()) for t in some) // 4)))
-            except (TypeError, KeyError, ValueError, AttributeError):
-                raise self._server.nonsense("something that is no list of vectors") from None
-        return vectors
+    def _body(self, texts: Sequence[str]) -> Mapping[str, Any]:
+        return {"model": self.name, "input": list(texts), "truncate": False}
 
     async def aclose(self) -> None:
         """See `Embedder.aclose`."""
@@ -218,14 +204,18 @@ async def _open(target: str, local_only: bool, timeouts: Timeouts) -> tuple[Mode
     return server, facts
 
 
+def _read_vectors(said: Any) -> tuple[list[list[Any]], int]:
+    return said["embeddings"], told_count(said, "prompt_eval_count")
+
+
 async def _look_at(server: ModelServer) -> _Facts:
     def explain(status: int, data: bytes) -> CuttlefishError:
         return _explain(server, status, data) or server.refusal(status, data)
 
     body = {"model": server.model}
-    _, _, said = await server.ask("/api/show", body, explain, min(PROBE_S, server.timeouts.first_token_s))
+    _, said = await server.look("/api/show", body, explain, min(PROBE_S, server.timeouts.first_token_s))
     if not isinstance(said, Mapping):
-        raise server.nonsense("something that is no description of a model")
+        raise nonsense(server.place, "something that is no description of a model")
     kinds = said.get("capabilities")
     elsewhere = bool(said.get("remote_host") or said.get("remote_model")) or server.model.endswith(("-cloud", ":cloud"))
     return _Facts("vision" in kinds if isinstance(kinds, list) else True, elsewhere)  # older servers do not say

@@ -10,27 +10,28 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cuttlefish.errors import CuttlefishError, InferenceFailed, ModelLoadFailed, TimedOut
-from cuttlefish.inference.addresses import local_addresses
+from cuttlefish.inference.addresses import local_addresses, loopback_of
 from cuttlefish.inference.backend import Finish, Missing, Prompt, Reply, TokenMeter, TokenSink
-from cuttlefish.inference.remote import Chunk, Lines, ModelServer, Timeouts, context_exceeded, missing_server, open_server, scrubbed
+from cuttlefish.inference.connecting import missing_server, open_server
+from cuttlefish.inference.remote import Chunk, ModelServer, Timeouts, told_count
+from cuttlefish.inference.response_lines import ResponseLines
+from cuttlefish.inference.server_errors import broke_off, context_exceeded, nonsense, scrubbed, unknown_end
 
 __all__ = ["missing_openai", "open_openai", "open_openai_embedder"]
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 PROBE_S = 15.0
-EMBED_AT_ONCE = 128
+MOST_WHOLE_BYTES = 1 << 20
+MOST_STOPS = 4  # that hosted servers take; the others are found in the reply by us, as all are
 FORM = "openai:URL#MODEL, for example openai:http://127.0.0.1:8080/v1#qwen3"
 FINISHED: Mapping[str, Finish] = {
-    "stop": "stop",
-    "eos": "stop",
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "max_tokens": "length",
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "stop_token", "complete", "completed"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"), "length"),
 }
 
 
@@ -84,13 +85,10 @@ class OpenAIBackend:
         while True:
             limit_name = self._limit_name
             try:
-                return await self._server.converse(
-                    "/chat/completions", self._body(prompt, limit_name), prompt, sink, meter, self._next_chunk, self._explain
-                )
+                body, explain = partial(self._body, prompt, limit_name), partial(self._explain, limit_name)
+                return await self._server.converse("/chat/completions", body, prompt, sink, meter, self._next_chunk, explain)
             except _OtherLimitName:  # before anything was served
                 self._limit_name = "max_completion_tokens"
-                if limit_name == self._limit_name:
-                    raise
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
@@ -112,7 +110,7 @@ class OpenAIBackend:
         if prompt.seed is not None:
             body["seed"] = prompt.seed
         if prompt.stop and not self._is_llama_cpp:  # when the tokens run out, that one swallows what only begins like a stop text
-            body["stop"] = list(prompt.stop)
+            body["stop"] = list(prompt.stop[:MOST_STOPS])
         if prompt.schema is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": prompt.schema}}
         if self._is_llama_cpp:
@@ -120,47 +118,47 @@ class OpenAIBackend:
             body["cache_prompt"] = prompt.seed is None
         return body
 
-    async def _next_chunk(self, lines: Lines) -> Chunk | None:
+    async def _next_chunk(self, lines: ResponseLines) -> Chunk | None:
         data = await _next_event(lines)
         if data is None:
             return None
         if data.strip() == b"[DONE]":
             return Chunk(end=True)
-        try:
-            return self._read(json.loads(data.decode()))
-        except UnicodeDecodeError:
-            raise self._server.nonsense("bytes that are no UTF-8") from None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise self._server.nonsense("something that is no chat reply") from None
+        if data.lstrip().startswith(b"<"):
+            raise nonsense(self._server.place, "a web page")
+        return self._server.understand(data, lines, self._read)
 
     def _read(self, said: Any) -> Chunk:
         """One message. Whatever it holds that it should not raises, and is told as such."""
-        if said.get("error"):
+        if said.get("error") or ("choices" not in said and said.get("message")):
             return Chunk(failure=self._failure_inside(said))
         text, thought, finish = "", False, None
         for choice in said.get("choices") or ():
+            if choice.get("index"):
+                continue  # a second reply, which nobody asked for
             delta = choice.get("delta") or choice.get("message") or {}
             text += delta.get("content") or ""
             thought = thought or bool(delta.get("reasoning_content") or delta.get("reasoning"))
-            reason = choice.get("finish_reason")
-            if reason in ("content_filter", "error", "abort", "tool_calls", "function_call"):
-                return Chunk(failure=InferenceFailed(_UNUSUAL_ENDS[reason].format(place=self._server.place)))
-            if reason:
-                finish = FINISHED.get(str(reason), "stop")
-        usage, progress = said.get("usage") or {}, said.get("prompt_progress") or {}
-        read = max(int(usage.get("prompt_tokens") or 0), int(progress.get("processed") or 0))
-        return Chunk(text, thought, finish, in_total=read, out_total=int(usage.get("completion_tokens") or 0))
+            if reason := choice.get("finish_reason"):
+                finish = FINISHED.get(str(reason).lower())
+                if finish is None:
+                    return Chunk(text, thought, failure=self._failed_end(str(reason)))
+        usage = said.get("usage")
+        read = max(told_count(usage, "prompt_tokens"), told_count(said.get("prompt_progress"), "processed"))
+        return Chunk(text, thought, finish, in_total=read, out_total=told_count(usage, "completion_tokens"))
 
     def _failure_inside(self, said: Any) -> CuttlefishError:
         data = json.dumps(said).encode()
-        words = self._server.words(data)
-        return context_exceeded(self.name, data) or InferenceFailed(
-            f"{self._server.place} broke off in the middle of its reply" + (f": {words}" if words else ". Look at the server's log")
-        )
+        return context_exceeded(self.name, data) or broke_off(self._server.place, self._server.words(data))
 
-    def _explain(self, status: int, data: bytes) -> CuttlefishError | None:
-        if status == 400 and b"max_completion_tokens" in data:
-            return _OtherLimitName(f"{self._server.place} refused the prompt (400: it takes no limit on tokens)")
+    def _failed_end(self, reason: str) -> InferenceFailed:
+        """The error for an end of which we do not know that it was the proper one."""
+        known = _UNUSUAL_ENDS.get(reason.lower())
+        return unknown_end(self._server.place, reason) if known is None else InferenceFailed(f"{self._server.place} {known}")
+
+    def _explain(self, limit_name: str, status: int, data: bytes) -> CuttlefishError | None:
+        if status == 400 and limit_name == "max_tokens" and b"max_completion_tokens" in data:
+            return _OtherLimitName("the server wants the limit under its newer name")
         return _explain(self._server, self._key_variable, status, data)
 
 
@@ -174,23 +172,11 @@ class OpenAIEmbedder:
 
     async def embed(self, texts: Sequence[str], meter: TokenMeter) -> list[list[float]]:
         """See `Embedder.embed`."""
-        vectors: list[list[float]] = []
-        for start in range(0, len(texts), EMBED_AT_ONCE):
-            some = list(texts[start : start + EMBED_AT_ONCE])
-            body = {"model": self.name, "input": some}
+        explain = partial(_explain, self._server, self._key_variable)
+        return await self._server.vectors("/embeddings", texts, meter, self._body, _read_vectors, explain)
 
-            def explain(status: int, data: bytes) -> CuttlefishError:
-                return _explain(self._server, self._key_variable, status, data) or self._server.refusal(status, data)
-
-            _, _, said = await self._server.ask("/embeddings", body, explain, self._server.timeouts.first_token_s)
-            try:
-                rows = sorted(said["data"], key=lambda row: int(row["index"]))
-                vectors += [[float(x) for x in row["embedding"]] for row in rows]
-                usage = said.get("usage") or {}
-                meter.add(tokens_in=max(1, int(usage.get("prompt_tokens") or sum(len(t.encode()) for t in some) // 4)))
-            except (TypeError, KeyError, ValueError, AttributeError):
-                raise self._server.nonsense("something that is no list of vectors") from None
-        return vectors
+    def _body(self, texts: Sequence[str]) -> Mapping[str, Any]:
+        return {"model": self.name, "input": list(texts)}
 
     async def aclose(self) -> None:
         """See `Embedder.aclose`."""
@@ -210,13 +196,22 @@ class _OtherLimitName(InferenceFailed):
     """The server wants the limit on tokens under its newer name."""
 
 
+_WITHHELD = "withheld the reply: its content filter objects to it. Ask differently, or another model"
+_TOOL = "answered with a call of a tool, and there are none. Use a model that answers in words"
 _UNUSUAL_ENDS = {
-    "content_filter": "{place} withheld the reply: its content filter objects to it. Ask differently, or another model",
-    "error": "{place} broke off in the middle of its reply. Look at the server's log, and ask again",
-    "abort": "{place} broke off in the middle of its reply. Look at the server's log, and ask again",
-    "tool_calls": "{place} answered with a call of a tool, and there are none. Use a model that answers in words",
-    "function_call": "{place} answered with a call of a tool, and there are none. Use a model that answers in words",
+    "content_filter": _WITHHELD,
+    "sensitive": _WITHHELD,
+    "safety": _WITHHELD,
+    "tool_calls": _TOOL,
+    "function_call": _TOOL,
 }
+
+
+def _read_vectors(said: Any) -> tuple[list[list[Any]], int]:
+    rows = sorted((int(row.get("index", at)), row["embedding"]) for at, row in enumerate(said["data"]))
+    if [index for index, _ in rows] != list(range(len(rows))):
+        raise ValueError("a text has no vector, or two")
+    return [row for _, row in rows], told_count(said.get("usage"), "prompt_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +242,10 @@ def _read_target(target: str) -> _Address:
     options = parse_qs(parts.query, keep_blank_values=True)
     if set(options) - {"key"} or len(options.get("key", [""])) != 1:
         raise ModelLoadFailed(f'the address of model "{model}" may have one option, key=NAME of a variable, and has others')
-    address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    return _Address(address, parts.hostname or "", parts.port, model, options["key"][0] if "key" in options else None)
+    host = loopback_of(parts.hostname or "")
+    place = (f"[{host}]" if ":" in host else host) + (f":{parts.port}" if parts.port else "")
+    address = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+    return _Address(address, host, parts.port, model, options["key"][0] if "key" in options else None)
 
 
 def _read_key(variable: str, model: str, *, must: bool) -> str | None:
@@ -285,7 +282,7 @@ async def _probe(server: ModelServer, key_variable: str | None) -> tuple[bool, b
         return _explain(server, key_variable, status, data) if status in (401, 403) else None
 
     most_s = min(PROBE_S, server.timeouts.first_token_s)
-    _, headers, said = await server.ask("/models", None, explain, most_s)
+    headers, said = await server.look("/models", None, explain, most_s)
     if headers.get("server") != "llama.cpp":
         return False, True
     rows = said.get("data") if isinstance(said, Mapping) else None
@@ -296,6 +293,8 @@ async def _probe(server: ModelServer, key_variable: str | None) -> tuple[bool, b
 
 
 def _explain(server: ModelServer, key_variable: str | None, status: int, data: bytes) -> CuttlefishError | None:
+    if status == 403 and (words := server.words(data)):
+        return ModelLoadFailed(f'{server.place} does not allow the use of model "{server.model}" (403: {words})')
     if status in (401, 403):
         if key_variable is None:
             return ModelLoadFailed(
@@ -312,12 +311,17 @@ def _explain(server: ModelServer, key_variable: str | None, status: int, data: b
     return None
 
 
-async def _next_event(lines: Lines) -> bytes | None:
-    """The data of the next server-sent event. Comments, names and numbers of events say nothing to us."""
+async def _next_event(lines: ResponseLines) -> bytes | None:
+    """The data of the next server-sent event. Comments, names and numbers of events say nothing to us.
+
+    Of an answer that is no stream, all of it: a server that does not stream has its whole reply there, or what went wrong.
+    """
     data: list[bytes] = []
     while (line := await lines.next()) is not None:
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
         elif not line and data:
-            return b"\n".join(data)
+            break
+        elif not data and line.lstrip().startswith((b"{", b"<")):  # as no line of a stream does
+            return line + b"\n" + await lines.rest(MOST_WHOLE_BYTES)
     return b"\n".join(data) if data else None
