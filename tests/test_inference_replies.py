@@ -197,16 +197,37 @@ async def test_a_schema_that_takes_all_memory_to_apply_is_the_blocks_mistake(mon
 
 
 @pytest.mark.parametrize(
-    ("schema", "why"),
+    ("schema", "where"),
     [
-        ({"$ref": "#"}, "it refers to itself without an end"),
-        ({"$ref": "#/$defs/none"}, 'it points to "/$defs/none", which is not in it'),
+        ({"$ref": "#/$defs/none"}, "#/$defs/none"),
+        ({"properties": {"a": {"anyOf": [{"$ref": "#none"}]}}}, "#none"),
+        ({"$defs": {"never used": {"$dynamicRef": "#x"}}}, "#x"),
+        ({"$id": "http://127.0.0.1:1/a.json", "not": {"$ref": "b.json"}}, "b.json"),
+        ({"items": {"$ref": "file:///etc/passwd"}}, "file:///etc/passwd"),
     ],
+    ids=["definition", "anchor", "unused", "beside it", "file"],
 )
-async def test_a_schema_that_leads_nowhere_is_refused(schema: dict[str, Any], why: str) -> None:
+async def test_a_schema_that_leads_nowhere_is_refused_before_the_model_is_asked(schema: dict[str, Any], where: str) -> None:
+    meter = TokenMeter()
     with pytest.raises(BadCommand) as caught:
-        await judged("{}", schema)
-    assert caught.value.message == f"the schema for the reply cannot be used: {why}"
+        await (await open_backend("stub:{}")).infer(Prompt("", 9, schema=schema), ignore, meter)
+    assert caught.value.message == f'the schema for the reply is no JSON Schema: it points to "{where}", which is not in it'
+    assert meter == TokenMeter()
+
+
+async def test_a_schema_that_goes_round_in_circles_is_refused() -> None:
+    with pytest.raises(BadCommand) as caught:
+        await judged("{}", {"$ref": "#"})
+    assert caught.value.message == "the schema for the reply cannot be used: it refers to itself without an end"
+
+
+async def test_references_within_a_schema_are_followed_in_every_form() -> None:
+    number = {"$anchor": "number", "type": "integer"}
+    refs = [{"$ref": "#/$defs/n"}, {"$ref": "#number"}, {"$ref": "a.json#/$defs/n"}, {"$ref": "http://a.test/a.json#number"}]
+    schema = {"$id": "http://a.test/a.json", "$defs": {"n": number}, "prefixItems": refs}
+    assert (await judged("[1, 2, 3, 4]", schema)).finish == "stop"
+    with pytest.raises(InferenceFailed, match="does not fit the schema at /3"):
+        await judged('[1, 2, 3, "4"]', schema)
 
 
 async def test_a_schema_that_points_to_the_network_is_not_followed() -> None:
@@ -252,8 +273,19 @@ def test_a_schema_that_would_keep_the_engine_busy_is_not_given_to_it(schema: dic
         ({"$ref": "#/$defs/a", "$defs": {"a": {"const": 1}}}, {"const": 1}),
         (RECURSIVE, {"type": "object", "properties": {"next": {"type": "object", "properties": {"next": {}}}}}),
         ({"anyOf": [{"type": "null"}, {"enum": [1, 2]}], "title": "x"}, {"anyOf": [{"type": "null"}, {"enum": [1, 2]}]}),
-        ({"items": False, "prefixItems": [True]}, {"items": False, "prefixItems": [True]}),
+        ({"items": False, "prefixItems": [True], "minItems": 1}, {"prefixItems": [{}]}),
+        ({"items": True, "additionalProperties": False}, {"items": {}, "additionalProperties": False}),
+        ({"type": "string", "minLength": 5, "maxLength": 1}, {"type": "string"}),
+        ({"minItems": 2, "maxItems": 1, "maxLength": 3}, {"maxLength": 3}),
+        ({"type": "integer", "minimum": 5, "maximum": 1}, {"type": "integer"}),
+        ({"exclusiveMinimum": 3, "exclusiveMaximum": 4}, {}),
+        ({"minimum": 3, "exclusiveMaximum": 5}, {"minimum": 3, "exclusiveMaximum": 5}),
+        ({"enum": []}, {}),
+        ({"anyOf": [False, {"type": "null"}], "oneOf": [False]}, {"anyOf": [{"type": "null"}], "oneOf": [{}]}),
+        ({"properties": {"a": False, "b": True}}, {"properties": {"b": {}}}),
+        ({"pattern": r"^[\d\-]{2}$"}, {}),
     ],
+    ids=str,
 )
 def test_the_engine_is_given_what_it_can_be_trusted_with(schema: dict[str, Any], given: dict[str, Any]) -> None:
     assert engine_schema(schema) == given
@@ -261,7 +293,17 @@ def test_the_engine_is_given_what_it_can_be_trusted_with(schema: dict[str, Any],
 
 @pytest.mark.parametrize(
     "schema",
-    [*HUGE.values(), RECURSIVE, {}, {"pattern": "^(a?){1000}a{1000}$"}, {"required": ["a", "b"]}],
+    [
+        *HUGE.values(),
+        RECURSIVE,
+        {},
+        {"pattern": "^(a?){1000}a{1000}$"},
+        {"required": ["a", "b"]},
+        {"type": "string", "minLength": 5, "maxLength": 1},
+        {"type": "integer", "minimum": 5, "maximum": 1},
+        {"enum": []},
+        {"anyOf": [False, True]},
+    ],
     ids=lambda s: str(s)[:20],
 )
 async def test_no_schema_keeps_the_engine_from_answering_or_from_being_cancelled(

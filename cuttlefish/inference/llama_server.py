@@ -108,9 +108,9 @@ class LlamaServer:
             try:
                 answer = self._server.handle_embeddings({"input": [text]})
             except (RuntimeError, ValueError) as e:
-                raise _refusal(self._label, 0) from e
+                raise _refusal(self._label, None) from e
             if "error" in answer:
-                raise _failure(self._label, answer["error"], 0)
+                raise _failure(self._label, answer["error"], None)
             vector = list(answer["data"][0]["embedding"])
             if not all(map(math.isfinite, vector)):
                 raise InferenceFailed(f'model "{self._label}" broke off: its engine gave a vector that is none')
@@ -126,7 +126,7 @@ class LlamaServer:
         """
         self._check_length("prompt", prompt.text)
         with self._using(stop):
-            self._run(_request(prompt), len(prompt.images), on_chunk, stop)
+            self._run(prompt, on_chunk, stop)
 
     def _check_length(self, what: str, text: str) -> None:
         """Refuse what cannot fit: the engine takes a second for a megabyte before it says so, and cannot be stopped meanwhile."""
@@ -151,13 +151,13 @@ class LlamaServer:
                 self._running.discard(stop)
                 self._idle.notify_all()
 
-    def _run(self, body: dict[str, Any], images: int, on_chunk: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> None:
+    def _run(self, prompt: Prompt, on_chunk: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> None:
         trouble: list[BaseException] = []
 
         def callback(chunk: Mapping[str, Any]) -> bool:
             try:
                 if "error" in chunk:
-                    trouble.append(_failure(self._label, chunk["error"], images))
+                    trouble.append(_failure(self._label, chunk["error"], prompt))
                 else:
                     on_chunk(chunk)
             except BaseException as e:  # noqa: BLE001  # raised again below; the engine would swallow it
@@ -165,13 +165,13 @@ class LlamaServer:
             return stop.is_set() or bool(trouble)
 
         try:  # no local name for the server: a kept traceback would keep it alive past `close`
-            answer = self._server.handle_chat_completions(body, callback)
+            answer = self._server.handle_chat_completions(_request(prompt), callback)
         except (RuntimeError, ValueError) as e:
-            raise _refusal(self._label, images) from e
+            raise _refusal(self._label, prompt) from e
         if trouble:
             raise trouble[0]
         if isinstance(answer, dict) and "error" in answer:
-            raise _failure(self._label, answer["error"], images)
+            raise _failure(self._label, answer["error"], prompt)
 
     def close(self) -> None:
         """Stop what runs, wait for it, and free the model. Calling it again does nothing."""
@@ -219,7 +219,7 @@ def _request(prompt: Prompt) -> dict[str, Any]:
     return body
 
 
-def _failure(label: str, error: Mapping[str, Any], images: int) -> InferenceFailed:
+def _failure(label: str, error: Mapping[str, Any], prompt: Prompt | None) -> InferenceFailed:
     """Our words for the engine's error object."""
     kind = error.get("type", "an unknown error")
     if kind == "exceed_context_size_error":
@@ -233,13 +233,16 @@ def _failure(label: str, error: Mapping[str, Any], images: int) -> InferenceFail
             f'the text has {batch[1]} tokens; model "{label}" turns at most {batch[2]} at once into a vector. Give it shorter texts'
         )
     if kind == "invalid_request_error":
-        return _refusal(label, images)
+        return _refusal(label, prompt)
     return InferenceFailed(f'model "{label}" broke off: its engine reported {kind}')
 
 
-def _refusal(label: str, images: int) -> InferenceFailed:
+def _refusal(label: str, prompt: Prompt | None) -> InferenceFailed:
     """The engine does not say which part of a prompt it cannot read, so we say what can be wrong with it."""
-    if images:
-        formats = "the engine reads PNG, JPEG, GIF and BMP"
-        return InferenceFailed(f'model "{label}" refused the prompt: one of its {images} image(s) cannot be read; {formats}')
-    return InferenceFailed(f'model "{label}" refused the prompt: its text holds something that is not Unicode text')
+    if prompt is not None and prompt.images:
+        what = f"one of its {len(prompt.images)} image(s) cannot be read; the engine reads PNG, JPEG, GIF and BMP"
+    elif prompt is not None and prompt.schema is not None:
+        what = "its engine cannot keep to the schema for the reply. Simplify it"
+    else:
+        what = "its text holds something that is not Unicode text"
+    return InferenceFailed(f'model "{label}" refused the prompt: {what}')

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 OUT_OF_MEMORY = 3  # the status with which it ends when the memory that it may use is too small; `checked.py` has it too
 
@@ -37,6 +38,7 @@ def judge(schema: Any, asked: dict[str, object]) -> dict[str, str]:
     try:
         Draft202012Validator.check_schema(schema)
         if "value" not in asked:
+            _follow_references(schema)
             return {}
         error = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(asked["value"]))
     except SchemaError as wrong:
@@ -46,6 +48,23 @@ def judge(schema: Any, asked: dict[str, object]) -> dict[str, str]:
     except RecursionError:
         return {"schema_wrong": "it refers to itself without an end"}
     return {} if error is None else {"value_wrong": f"{_place(error.absolute_path)}: {_brief(error.message)}"}
+
+
+def _follow_references(schema: Any) -> None:
+    """Raises what `judge` knows if one of them, anywhere in the schema, leads nowhere."""
+    resource = DRAFT202012.create_resource(schema)
+    left = [(resource, Registry().with_resource("", resource).resolver())]
+    while left:
+        part, resolver = left.pop()
+        resolver = resolver.in_subresource(part)
+        if isinstance(part.contents, dict):
+            for key in ("$ref", "$dynamicRef"):
+                if key in part.contents:
+                    try:
+                        resolver.lookup(part.contents[key])
+                    except Unresolvable:
+                        raise Unresolvable(ref=part.contents[key]) from None  # the library's own word may be only a part of it
+        left += [(inner, resolver) for inner in part.subresources()]
 
 
 def _place(path: object) -> str:
