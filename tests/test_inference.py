@@ -253,13 +253,13 @@ async def test_the_prompt_is_refused_when_it_is_no_text(backend: Backend) -> Non
         await backend.infer(Prompt("half a pair: \ud800", 10), Listener(), TokenMeter())
 
 
-async def test_closing_ends_a_running_prompt_with_an_error_and_refuses_later_ones(real_backend: Backend) -> None:
+async def test_closing_ends_a_running_prompt_with_an_error_and_refuses_later_ones(backend: Backend) -> None:
     failed: list[CuttlefishError] = []
     listener = Listener()
 
     async def ask() -> None:
         try:
-            await real_backend.infer(Prompt(STORY.text, 2000), listener, TokenMeter())
+            await backend.infer(Prompt(STORY.text, 2000), listener, TokenMeter())
         except InferenceFailed as e:
             failed.append(e)
 
@@ -267,11 +267,12 @@ async def test_closing_ends_a_running_prompt_with_an_error_and_refuses_later_one
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await listener.first.wait()
-            await real_backend.aclose()
+            await backend.aclose()
     [error] = failed
-    assert error.message in ('model "smollm2" is closed', 'model "smollm2" was closed before its reply was whole')
+    closed = f'model "{backend.name}" is closed', f'model "{backend.name}" was closed before its reply was whole'
+    assert error.message in closed
     with pytest.raises(InferenceFailed, match="closed"):
-        await real_backend.infer(STORY, Listener(), TokenMeter())
+        await backend.infer(STORY, Listener(), TokenMeter())
 
 
 # What every real model promises

@@ -52,6 +52,27 @@ async def test_the_text_of_each_image_comes_line_by_line_whatever_the_prompt_say
     await reader.aclose()
 
 
+async def test_closing_ends_a_reading_and_refuses_later_ones() -> None:
+    reader, heard = await open_backend("tesseract:"), trio.Event()
+
+    async def sink(piece: str) -> TokenAction:
+        heard.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def read() -> None:
+        with pytest.raises(InferenceFailed, match='model "tesseract:eng" is closed'):
+            await reader.infer(Prompt("", 100, (page(),)), sink, TokenMeter())
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await heard.wait()
+            await reader.aclose()
+    with pytest.raises(InferenceFailed, match="is closed"):
+        await reader.infer(Prompt("", 100, (page(),)), Listener(), TokenMeter())
+
+
 async def test_words_are_tokens_and_a_stop_or_a_limit_ends_the_reading() -> None:
     reader, meter = await open_backend("tesseract:eng"), TokenMeter()
     reply = await reader.infer(Prompt("", 5, (page(), page())), Listener(), meter)

@@ -9,7 +9,6 @@ What the engine does that this file is built around (xllamacpp 2026.10):
 """
 
 import atexit
-import base64
 import math
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Any
 
 from cuttlefish.errors import InferenceFailed, ModelLoadFailed
 from cuttlefish.inference.backend import Prompt
+from cuttlefish.inference.chat_form import user_message
 from cuttlefish.inference.engine_schema import engine_schema
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads drop to 0.3 tokens/s beside one busy process; read at import
@@ -198,12 +198,8 @@ def _request(prompt: Prompt) -> dict[str, Any]:
     That changes the shapes of batches, and with them now and then a close choice; so a prompt with a seed is read anew. The stop
     texts are not the engine's matter: what looks like one when the tokens run out, it swallows.
     """
-    content: str | list[dict[str, Any]] = prompt.text
-    if prompt.images:
-        urls = [f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" for image in prompt.images]
-        content = [{"type": "image_url", "image_url": {"url": url}} for url in urls] + [{"type": "text", "text": prompt.text}]
     body: dict[str, Any] = {
-        "messages": [{"role": "user", "content": content}],
+        "messages": [user_message(prompt)],
         "max_tokens": prompt.max_tokens,
         "temperature": prompt.temperature,
         "cache_prompt": prompt.seed is None,

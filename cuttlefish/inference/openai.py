@@ -5,7 +5,6 @@ variable that `?key=NAME` names (`openai:https://host/v1?key=MY_KEY#model`): wit
 `OPENAI_API_KEY` for any other. The key is sent to that server and shown nowhere.
 """
 
-import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from cuttlefish.errors import CuttlefishError, InferenceFailed, ModelLoadFailed, TimedOut
 from cuttlefish.inference.addresses import local_addresses, loopback_of
 from cuttlefish.inference.backend import Finish, Missing, Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.chat_form import user_message
 from cuttlefish.inference.connecting import missing_server, open_server
 from cuttlefish.inference.remote import Chunk, ModelServer, Timeouts, told_count
 from cuttlefish.inference.response_lines import ResponseLines
@@ -95,13 +95,9 @@ class OpenAIBackend:
         await self._server.aclose()
 
     def _body(self, prompt: Prompt, limit_name: str) -> dict[str, Any]:
-        content: str | list[dict[str, Any]] = prompt.text
-        if prompt.images:
-            urls = [f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" for image in prompt.images]
-            content = [{"type": "image_url", "image_url": {"url": url}} for url in urls] + [{"type": "text", "text": prompt.text}]
         body: dict[str, Any] = {
             "model": self.name,
-            "messages": [{"role": "user", "content": content}],
+            "messages": [user_message(prompt)],
             limit_name: prompt.max_tokens,
             "temperature": prompt.temperature,
             "stream": True,

@@ -9,8 +9,8 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ import trio
 from cuttlefish.errors import CuttlefishError, InferenceFailed, TimedOut
 from cuttlefish.inference.backend import Finish, Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.response_lines import ResponseLines
+from cuttlefish.inference.running import Running
 from cuttlefish.inference.server_errors import broke_off, lost_connection, nonsense, refusal, unreachable, words_of
 from cuttlefish.inference.showing import Showing
 
@@ -47,7 +48,8 @@ class Timeouts:
 
     connect_s: float = 10.0
     first_token_s: float = 300.0
-    """From the question to the first sign of the reply; reading a long prompt and loading a model happen here."""
+    """From the question to the head of the answer, and from there to the first sign of the reply. Servers load a model and read a
+    long prompt in either."""
     between_tokens_s: float = 60.0
 
 
@@ -76,9 +78,7 @@ class ModelServer:
         self._client = client
         self._url = url
         self._secret = secret
-        self._closed = False
-        self._running: set[trio.CancelScope] = set()
-        self._idle = trio.Event()
+        self._running = Running(model)
         self.place = place
         """The server in words for a message: `http://127.0.0.1:8080`."""
         self.model = model
@@ -223,11 +223,7 @@ class ModelServer:
     async def aclose(self) -> None:
         """End what runs and close. Calling it again does nothing."""
         with trio.CancelScope(shield=True):
-            self._closed = True
-            for scope in self._running:
-                scope.cancel()
-            while self._running:
-                await self._idle.wait()
+            await self._running.close()
             await self._client.aclose()
 
     @asynccontextmanager
@@ -249,7 +245,7 @@ class ModelServer:
             wait_s = 2.0**turn if told_s is None else told_s
             if turn == TRIES_WHEN_BUSY - 1 or wait_s > LONGEST_BUSY_WAIT_S:
                 break
-            with self._until_closed():
+            with self._running.until_closed():
                 await trio.sleep(wait_s)
             waited += wait_s
         words = self.words(data)
@@ -260,7 +256,7 @@ class ModelServer:
     @asynccontextmanager
     async def _answer(self, path: str, body: Body | None) -> AsyncIterator[tuple[httpx2.Response, ResponseLines]]:
         """The server's answer, its body not read yet. Closed at the end, which is what tells a server that nobody listens."""
-        with self._until_closed():
+        with self._running.until_closed():
             content = None if body is None else await trio.to_thread.run_sync(_encoded, body)
             headers = {"content-type": "application/json"} if content is not None else {}
             request = self._client.build_request(
@@ -269,28 +265,6 @@ class ModelServer:
             response = await self._send(request)
             async with aclosing(ResponseLines(self.place, response)) as lines:
                 yield response, lines
-
-    @contextmanager
-    def _until_closed(self) -> Iterator[None]:
-        """Around what `aclose` ends.
-
-        Raises:
-            InferenceFailed: it did, or had.
-        """
-        is_closed = InferenceFailed(f'model "{self.model}" is closed')
-        if self._closed:
-            raise is_closed
-        with trio.CancelScope() as scope:
-            self._running.add(scope)
-            try:
-                yield
-            finally:
-                self._running.discard(scope)
-                if not self._running:
-                    self._idle.set()
-                    self._idle = trio.Event()
-        if scope.cancelled_caught:
-            raise is_closed
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         limit = self.timeouts.first_token_s

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import trio
 
 from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.inference.running import Running
 from cuttlefish.inference.showing import Showing
 
 __all__ = ["DEFAULT_REPLY", "open_stub", "open_stub_embedder"]
@@ -24,9 +25,14 @@ class StubBackend:
 
     def __init__(self, reply: str) -> None:
         self._reply = reply
+        self._running = Running(self.name)
 
     async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         """Keep the promises of `Backend.infer`, without a model; `tokens_in` is the number of words of the prompt, at least 1."""
+        with self._running.until_closed():
+            return await self._say(prompt, sink, meter)
+
+    async def _say(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         meter.add(tokens_in=max(1, len(prompt.text.split())))
         text = f"[{len(prompt.images)} image(s)] {self._reply}" if prompt.images else self._reply
         words = re.findall(r"\s*\S+(?:\s+\Z)?|\s+\Z", text)
@@ -40,8 +46,8 @@ class StubBackend:
         return await showing.end("length" if len(words) > prompt.max_tokens else "stop")
 
     async def aclose(self) -> None:
-        """Nothing to free."""
-        await trio.lowlevel.checkpoint()
+        """See `Backend.aclose`."""
+        await self._running.close()
 
 
 class StubEmbedder:

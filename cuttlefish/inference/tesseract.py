@@ -13,6 +13,7 @@ import trio
 from cuttlefish.errors import InferenceFailed, ModelLoadFailed, TimedOut, Unsupported
 from cuttlefish.inference.backend import Finish, ImageInput, Missing, Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.child import ChildResult, TooMuchOutput, run_child
+from cuttlefish.inference.running import Running
 from cuttlefish.inference.showing import Showing
 
 __all__ = ["missing_tesseract", "open_tesseract"]
@@ -72,7 +73,7 @@ class TesseractBackend:
         self.name = f"tesseract:{language}"
         self._program = program
         self._language = language
-        self._closed = False
+        self._running = Running(self.name)
 
     async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         """See `Backend.infer`. The words of the prompt, its temperature and its seed change nothing."""
@@ -82,6 +83,10 @@ class TesseractBackend:
             raise Unsupported(
                 f'model "{self.name}" only reads the text in images and cannot answer in a form. Use a language model'
             )
+        with self._running.until_closed():
+            return await self._read_all(prompt, sink, meter)
+
+    async def _read_all(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
         showing, left = Showing(prompt, sink), prompt.max_tokens
         finish: Finish = "stop"
         for number, image in enumerate(prompt.images, 1):
@@ -102,8 +107,6 @@ class TesseractBackend:
 
     async def _read(self, image: ImageInput, number: int, of: int) -> str:
         which = f"image {number} of {of}"
-        if self._closed:
-            raise InferenceFailed(f'model "{self.name}" is closed')
         try:
             result = await _run([self._program, "stdin", "stdout", "-l", self._language], image.data)
         except trio.TooSlowError:
@@ -117,9 +120,8 @@ class TesseractBackend:
         return result.out.decode(errors="replace").replace("\f", "\n").strip("\n") + "\n"
 
     async def aclose(self) -> None:
-        """See `Backend.aclose`. There is nothing to free: each process ends with its image."""
-        self._closed = True
-        await trio.lowlevel.checkpoint()
+        """See `Backend.aclose`."""
+        await self._running.close()
 
 
 async def _run(command: list[str], data: bytes) -> ChildResult:

@@ -129,14 +129,17 @@ class _Reader:
         return self
 
     async def __anext__(self) -> Update:
-        if not self._batch:
-            await trio.lowlevel.checkpoint()
+        has_waited = False
         while not self._batch:
             if self._ended:
+                await trio.lowlevel.checkpoint()
                 raise StopAsyncIteration
             news = self._log.news  # taken before reading: what comes in between sets it
             updates, self._place, self._ended = self._log.read_from(self._place)
             self._batch.extend(updates)
             if not self._batch and not self._ended:
                 await news.wait()
+                has_waited = True
+            elif not has_waited:
+                await trio.lowlevel.checkpoint()
         return self._batch.popleft()
