@@ -406,6 +406,8 @@ async def test_a_prompt_that_does_not_fit_is_told_by_every_server_in_one_way(
     ("data", "kind", "message"),
     [
         (http(200, b'{"message":{"content":"Half"}}\n'), InferenceFailed, CUT[1]),
+        (http(200, b'{"message":{"content":"Half"}}\n{"message":{"con'), InferenceFailed, CUT[1]),
+        (http(200, b"<html>a page</html>"), InferenceFailed, nonsense("a web page")),
         (http(200, b""), InferenceFailed, NOTHING[1]),
         (http(200, b'{"error":"out of memory"}\n'), InferenceFailed, "PLACE broke off in the middle of its reply: out of memory"),
         (http(200, b"\xff\n"), InferenceFailed, nonsense("bytes that are no UTF-8")),
@@ -422,7 +424,7 @@ async def test_a_prompt_that_does_not_fit_is_told_by_every_server_in_one_way(
             "PLACE broke down over the prompt (500: out of luck). Look at the server's log",
         ),
     ],
-    ids=["cut", "nothing", "error inside", "no UTF-8", "a list", "404", "401", "500"],
+    ids=["cut", "cut inside", "a page", "nothing", "error inside", "no UTF-8", "a list", "404", "401", "500"],
 )
 async def test_each_failure_of_an_ollama_server_has_its_error(
     data: bytes, kind: type[CuttlefishError], message: str, monkeypatch: pytest.MonkeyPatch

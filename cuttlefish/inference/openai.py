@@ -20,7 +20,7 @@ from cuttlefish.inference.chat_form import user_message
 from cuttlefish.inference.connecting import missing_server, open_server
 from cuttlefish.inference.remote import Chunk, ModelServer, Timeouts, told_count
 from cuttlefish.inference.response_lines import ResponseLines
-from cuttlefish.inference.server_errors import broke_off, context_exceeded, nonsense, scrubbed, unknown_end
+from cuttlefish.inference.server_errors import broke_off, context_exceeded, scrubbed, unknown_end
 
 __all__ = ["missing_openai", "open_openai", "open_openai_embedder"]
 
@@ -120,8 +120,6 @@ class OpenAIBackend:
             return None
         if data.strip() == b"[DONE]":
             return Chunk(end=True)
-        if data.lstrip().startswith(b"<"):
-            raise nonsense(self._server.place, "a web page")
         return self._server.understand(data, lines, self._read)
 
     def _read(self, said: Any) -> Chunk:

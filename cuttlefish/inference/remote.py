@@ -204,6 +204,8 @@ class ModelServer:
         Raises:
             InferenceFailed: it is no such message.
         """
+        if data.lstrip().startswith(b"<"):
+            raise nonsense(self.place, "a web page")
         try:
             return read(json.loads(data.decode()))
         except UnicodeDecodeError:
