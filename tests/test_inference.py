@@ -362,7 +362,7 @@ async def test_a_cancelled_prompt_frees_its_slot_of_the_engine(
         nursery.cancel_scope.cancel()
     cancelled_at = trio.current_time()
     await until_async(busy, 0)
-    assert trio.current_time() - cancelled_at < 5  # measured: below a tenth, and below a second; the machine may be busy
+    assert trio.current_time() - cancelled_at < 12  # measured: below a tenth, and below a second; a busy machine took 7
     await backend.aclose()
 
 
