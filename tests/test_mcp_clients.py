@@ -81,16 +81,20 @@ def address(pipelines: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def connected(transport: str, mode: str, pipelines: Path, address: str, options: Sequence[str] = ()) -> AsyncIterator[Client]:
+async def connected(
+    transport: str, mode: str, pipelines: Path, address: str, options: Sequence[str] = (), name: str = "test"
+) -> AsyncIterator[Client]:
     """The official client."""
+    info = t.Implementation(name=name, version="1")
     if transport == "stdio":
         arguments = ["-m", "cuttlefish", "mcp", str(pipelines), *options]
-        async with Client(StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ)), mode=mode) as client:
+        server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
+        async with Client(server, mode=mode, client_info=info) as client:
             yield client
         return
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http,
-        Client(streamable_http_client(address, http_client=http), mode=mode) as client,
+        Client(streamable_http_client(address, http_client=http), mode=mode, client_info=info) as client,
     ):
         yield client
 
@@ -216,6 +220,47 @@ async def test_a_cancelled_call_is_cancelled_for_a_client_over_http_that_is_gone
             with trio.fail_after(60):
                 while value_of(await client.call_tool("jobs_list", {"status": "running"}))["jobs"]:
                     pass
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_with_many_calls_keeps_no_other_waiting_for_more_than_one_of_them(mode: str, pipelines: Path) -> None:
+    waits = trio.Event()
+    told: list[str | None] = []
+
+    async def note(number: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+        waits.set()
+
+    with http_server(pipelines, "--max-jobs", "1") as address:
+        async with (
+            connected("http", mode, pipelines, address, name="many") as many,
+            connected("http", mode, pipelines, address, name="few") as few,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def jobs(status: str, count: int) -> list[str]:
+                """Their ids, as soon as there are so many."""
+                with trio.fail_after(60):
+                    while len(found := value_of(await few.call_tool("jobs_list", {"status": status}))["jobs"]) != count:
+                        pass
+                return [job["job_id"] for job in found]
+
+            async def end_two_when_it_waits() -> None:
+                await waits.wait()
+                for _ in range(2):  # the one that ran before, and the one whose turn came first
+                    (running,) = await jobs("running", 1)
+                    await few.call_tool("job_cancel", {"job_id": running})
+
+            for _ in range(21):
+                nursery.start_soon(many.call_tool, "spin", {})
+            await jobs("running", 1)
+            await jobs("queued", 20)
+            nursery.start_soon(end_two_when_it_waits)
+            with trio.fail_after(60):
+                answer = value_of(await few.call_tool("quick", {"path": "a"}, progress_callback=note))
+            assert (answer["status"], told[0]) == ("completed", "waiting: 1 job ahead")
+            await jobs("queued", 18)
+            nursery.cancel_scope.cancel()
 
 
 async def test_an_older_client_whose_stream_breaks_without_a_word_frees_what_its_call_used(address: str) -> None:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from cuttlefish.background import background_tasks
 from cuttlefish.host import Host
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.checking import Violation, check_arguments
 from cuttlefish.mcp.images import image_content
 from cuttlefish.mcp.jobs_store import JobsStore, StoredJob
@@ -64,7 +65,9 @@ class Service:
                 nursery.start_soon(probe, skill)
 
 
-async def start_skill(service: Service, skill: Skill, arguments: Mapping[str, JsonValue]) -> StoredJob | t.CallToolResult:
+async def start_skill(
+    service: Service, skill: Skill, arguments: Mapping[str, JsonValue], client: Client
+) -> StoredJob | t.CallToolResult:
     """Start a job of the skill, or answer why there is none: arguments that do not fit, something that is missing here."""
     violations = await trio.to_thread.run_sync(check_arguments, skill, arguments)
     if violations:
@@ -77,14 +80,14 @@ async def start_skill(service: Service, skill: Skill, arguments: Mapping[str, Js
         told: dict[str, JsonValue] = {"reason": availability.reason}
         told |= {"hint": availability.hint} if availability.hint else {}
         return answer_value({"unavailable": told}, is_error=True)
-    return start_job(service, skill.name, lambda: skill.start(arguments))
+    return start_job(service, skill.name, client, lambda: skill.start(arguments, client))
 
 
-def start_job(service: Service, tool: str, start: Callable[[], Job]) -> StoredJob | t.CallToolResult:
-    """Start a job, unless too many wait already."""
-    if service.store.is_full:
-        return refuse("limit_exceeded", "too many jobs wait already; ask again when some are done (jobs_list shows them)")
-    return service.store.add(tool, start())
+def start_job(service: Service, tool: str, client: Client, start: Callable[[], Job]) -> StoredJob | t.CallToolResult:
+    """Start a job, unless too many of the client wait already."""
+    if not service.store.has_room(client):
+        return refuse("limit_exceeded", "too many of your jobs wait already; ask again when some are done (jobs_list shows them)")
+    return service.store.add(tool, start(), client)
 
 
 async def wait_for_job(

@@ -59,7 +59,8 @@ class Composer:
             await service.host.check(loaded)
         except PipelineError as error:
             return answer_violations([_violation(problem) for problem in error.problems])
-        return start_job(service, NAME, lambda: service.host.start(loaded, call.arguments["input"], **self._options))
+        value, client = call.arguments["input"], call.client
+        return start_job(service, NAME, client, lambda: service.host.start(loaded, value, client=client, **self._options))
 
     def _read(self, text: str) -> LoadedPipeline:
         """The pipeline, if it stays within what an agent may write.

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from cuttlefish.host import Host, JobOptions
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.probes import Needs, probe_needs
 from cuttlefish.mcp.schemas import envelope_schema, input_schema, result_schema
 from cuttlefish.mcp.skill import Annotations, Availability, Example, Family, Skill
@@ -53,11 +54,11 @@ def pipeline_skill(host: Host, graph: Graph, family: Family | None, options: Job
     started_with["keep_images"] = True
     is_whole = form.type.kind not in ("record", "json")
 
-    def start(arguments: Mapping[str, JsonValue]) -> Job:
+    def start(arguments: Mapping[str, JsonValue], client: Client = ()) -> Job:
         value = (
             arguments.get(WHOLE, pipeline.input[WHOLE].default if WHOLE in pipeline.input else None) if is_whole else {**arguments}
         )
-        return host.start(graph.loaded, value, **started_with)
+        return host.start(graph.loaded, value, client=client, **started_with)
 
     async def probe() -> Availability:
         return await probe_needs(needs)

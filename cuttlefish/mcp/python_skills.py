@@ -38,6 +38,7 @@ from cuttlefish.host import Host, JobOptions, Runnable
 from cuttlefish.inference.backend import TokenMeter
 from cuttlefish.jobs.execution import Costs
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.schemas import envelope_schema
 from cuttlefish.mcp.skill import NAME, Annotations, Availability, Example, Family, Probe, Ready, Skill
 from cuttlefish.pipeline.places import Problem
@@ -56,10 +57,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Context:
     """What a running skill may use beside its arguments: a parameter annotated with `Context` is given it."""
 
-    def __init__(self, host: Host, job: Job, costs: Costs, options: JobOptions) -> None:
+    def __init__(self, host: Host, job: Job, costs: Costs, client: Client, options: JobOptions) -> None:
         self._host = host
         self._job = job
         self._costs = costs
+        self._client = client
         self._options = options
 
     @property
@@ -78,7 +80,7 @@ class Context:
 
         Cancelling the wait cancels it.
         """
-        envelope = await self._host.run(what, input, **self._options)
+        envelope = await self._host.run(what, input, client=self._client, **self._options)
         usage = envelope.usage
         self._costs.meters.append(TokenMeter(usage.tokens_in, usage.tokens_out))
         if usage.model is not None:
@@ -238,14 +240,14 @@ def bind(
         told = [f'skill "{definition.name}": {message}' for message in wrong.messages]
         return [Problem(message, definition.file, definition.line) for message in told]
 
-    def start(arguments: Mapping[str, JsonValue]) -> Job:
+    def start(arguments: Mapping[str, JsonValue], client: Client = ()) -> Job:
         async def work(job: Job, costs: Costs) -> object:
             given = form.read(arguments)
             for name, kind in form.injected.items():
-                given[name] = Context(host, job, costs, options) if kind is Context else states[kind]
+                given[name] = Context(host, job, costs, client, options) if kind is Context else states[kind]
             return form.write(await definition.function(**given))
 
-        return host.start_task(definition.name, work)
+        return host.start_task(definition.name, work, client=client)
 
     return Skill(
         name=definition.name,

@@ -28,6 +28,7 @@ from cuttlefish.mcp.calls import (
     start_skill,
     wait_for_job,
 )
+from cuttlefish.mcp.clients import client_name, client_of
 from cuttlefish.mcp.composed import Composer
 from cuttlefish.mcp.jobs_store import StoredJob
 from cuttlefish.mcp.results import Outcome, image_uri, result_uri
@@ -72,14 +73,15 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
         arguments = cast("Mapping[str, JsonValue]", params.arguments or {})
         skill = service.skills.skills.get(params.name)
         if skill is not None:
-            return await _answer(service, ctx, await start_skill(service, skill, arguments))
+            return await _answer(service, ctx, await start_skill(service, skill, arguments, client_of(ctx)))
         tool = composer.tool if composer and params.name == composer.tool.name else SERVER_TOOLS.get(params.name)
         if tool is None:
             known = [*service.skills.skills, *SERVER_TOOLS, *([composer.tool.name] if composer else [])]
             raise MCPError(t.INVALID_PARAMS, f'unknown tool "{params.name[:100]}"; {suggest(params.name, known)}')
         if violations := tool.violations(arguments):
             return answer_violations(violations)
-        return await _answer(service, ctx, await tool.run(Call(service, arguments, ctx.protocol_version, _report(ctx))))
+        call = Call(service, arguments, client_of(ctx), ctx.protocol_version, _report(ctx))
+        return await _answer(service, ctx, await tool.run(call))
 
     async def list_resources(ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListResourcesResult:
         finished = [stored for stored in reversed(service.store.all()) if stored.outcome is not None][:100]
@@ -141,7 +143,7 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
             tool = params.get("name") if ctx.method == "tools/call" else ctx.method
             arguments = params.get("arguments") if ctx.method == "tools/call" else {k: v for k, v in params.items() if k != "_meta"}
             await audit.write(
-                client=_client(ctx),
+                client=client_name(ctx),
                 tool=tool[:128] if isinstance(tool, str) else ctx.method,
                 arguments=arguments if isinstance(arguments, dict) else {},
                 outcome=outcome,
@@ -221,14 +223,6 @@ def _report(ctx: Context) -> Report | None:
 def _closed(ctx: Context) -> trio.Event | None:
     """What tells that the client of an HTTP request is gone; on standard input and output the stream's end tells it."""
     return ctx.request.scope.get(CLOSED) if ctx.request is not None else None
-
-
-def _client(ctx: Context) -> str:
-    params = ctx.session.client_params
-    if params is None:
-        return "unknown"
-    name = f"{params.client_info.name} {params.client_info.version}"
-    return "".join(c for c in name if c.isprintable())[:100]
 
 
 def _outcome(result: HandlerResult) -> str:

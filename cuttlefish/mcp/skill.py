@@ -7,10 +7,12 @@ it is ready. Each start is a job, which ends in an Envelope.
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pydantic import JsonValue
 
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
 from cuttlefish.pipeline.rules import Rule
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Ready",
     "Skill",
     "SkillSet",
+    "Start",
     "Unavailable",
 ]
 
@@ -88,6 +91,13 @@ class Family:
     """When it says that the family is unavailable, so is each of its skills, with this reason."""
 
 
+class Start(Protocol):
+    """How a skill is started."""
+
+    def __call__(self, arguments: Mapping[str, JsonValue], client: Client = ()) -> Job:
+        """Start a job with checked arguments and return at once; `client` is as for `Host.start`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skill:
     """One skill, ready to be listed and called."""
@@ -105,8 +115,7 @@ class Skill:
     rules: tuple[Rule, ...]
     family: Family | None
     probe: Probe
-    start: Callable[[Mapping[str, JsonValue]], Job]
-    """Start a job with checked arguments and return at once."""
+    start: Start
     result_schema: Mapping[str, JsonValue] = field(default_factory=dict)
     """JSON Schema of the result alone; without one it may be anything."""
 

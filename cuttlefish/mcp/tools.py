@@ -8,6 +8,7 @@ import mcp_types as t
 import trio
 from pydantic import JsonValue
 
+from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.calls import Report, Service, answer_outcome, answer_running, answer_value, answer_violations, wait_for_job
 from cuttlefish.mcp.checking import Violation
 from cuttlefish.mcp.describe import describe_family, describe_skill
@@ -33,6 +34,7 @@ class Call:
     service: Service
     arguments: Mapping[str, JsonValue]
     """As its schema demands."""
+    client: Client
     protocol_version: str
     report: Report | None
     """Set when the client wants to be told of progress."""

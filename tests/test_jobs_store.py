@@ -1,0 +1,45 @@
+"""What is remembered of the jobs that agents start, and how many of them may wait."""
+
+from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
+from cuttlefish.mcp.jobs_store import MOST_UNFINISHED, JobsStore, open_jobs_store
+from cuttlefish_abi import Envelope, JobStatus, Usage
+
+USAGE = Usage(tokens_in=0, tokens_out=0, duration_ms=0, model=None)
+
+
+def fill(store: JobsStore, client: Client) -> list[Job]:
+    """Jobs of a client, as many as it may have."""
+    jobs: list[Job] = []
+    while store.has_room(client):
+        jobs.append(Job(f"{client}{len(jobs)}", 1))
+        store.add("tool", jobs[-1], client)
+    return jobs
+
+
+async def test_a_client_alone_has_the_whole_room() -> None:
+    async with open_jobs_store() as store:
+        assert len(fill(store, ())) == MOST_UNFINISHED
+
+
+async def test_a_client_that_takes_all_it_may_leaves_room_for_others() -> None:
+    async with open_jobs_store() as store:
+        assert len(fill(store, ("here", "greedy"))) == MOST_UNFINISHED // 3 + 1
+        assert len(fill(store, ("here", "another"))) > 100
+        assert len(fill(store, ("there", "greedy"))) > 100
+
+
+async def test_no_machine_takes_the_room_of_others_under_however_many_names() -> None:
+    async with open_jobs_store() as store:
+        assert sum(len(fill(store, ("here", name))) for name in range(600)) == MOST_UNFINISHED // 2
+        assert len(fill(store, ("there", "one"))) > 100
+
+
+async def test_jobs_that_are_over_make_room() -> None:
+    async with open_jobs_store() as store:
+        jobs = fill(store, ("here", "one"))
+        stored = store.get(jobs[0].id)
+        assert stored is not None
+        jobs[0].finished(Envelope(status=JobStatus.COMPLETED, result=1, usage=USAGE))
+        await stored.over.wait()
+        assert len(fill(store, ("here", "one"))) == 1
