@@ -342,6 +342,38 @@ async def test_an_agent_runs_its_own_pipeline_only_where_that_is_allowed_and_wit
         assert told == [f"pipeline:{line}:" for line in (1, 2, 3, 4, 5, 6, 9)]
 
 
+async def test_what_is_wrong_with_an_agents_own_pipeline_or_its_input_is_told_before_a_job_starts(pipelines: Path) -> None:
+    async with connected("stdio", "2026-07-28", pipelines, "", ["--allow-pipelines", "--read", str(pipelines)]) as client:
+
+        async def run(pipeline: str, input: object) -> t.CallToolResult:
+            return await client.call_tool("run_pipeline", {"pipeline": pipeline, "input": input})
+
+        async def violations(pipeline: str, input: object) -> list[tuple[str, str, str]]:
+            result = await run(pipeline, input)
+            assert result.is_error
+            told = value_of(result)["validation_failed"]
+            return [(violation["field"], violation["rule"], violation["message"]) for violation in told]
+
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        example = (listed["run_pipeline"].description or "").split("\n\n")[1]
+        assert await violations(example, {"path": 3, "pth": 1}) == [
+            ("input.path", "type", "input.path must be text, found 3"),
+            ("input.pth", "unknown", 'there is no argument input.pth; did you mean "path"?'),
+        ]
+        assert await violations(example, {}) == [("input.path", "required", "input.path is missing")]
+        for pipeline, message in (
+            (example.replace('"chunk"', '"chnk"'), '6: there is no block "chnk" here; did you mean "chunk"?'),
+            (
+                example.replace("out.pages", "out.kind"),
+                '7: node "pieces": input.pages must be [{text: text}], and "pages.out.kind" gives text',
+            ),
+            ("[", "1: is not TOML: invalid initial character for a key part"),
+        ):
+            assert await violations(pipeline, {"path": "a.txt"}) == [("pipeline", "pipeline", f"pipeline:{message}")]
+        assert value_of(await client.call_tool("jobs_list", {}))["jobs"] == []
+        assert value_of(await run(example, {"path": str(pipelines / "quick.toml")}))["status"] == "completed"
+
+
 def test_without_anything_to_serve_the_command_says_what_to_name(capfd: pytest.CaptureFixture[str]) -> None:
     told = "cuttlefish: there is nothing to serve: name pipelines or folders of them, or give --installed or --allow-pipelines\n"
     assert (main(["mcp"]), *capfd.readouterr()) == (2, "", told)

@@ -9,14 +9,13 @@ from pydantic import JsonValue
 
 from cuttlefish.background import background_tasks
 from cuttlefish.host import Host
-from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.checking import Violation, check_arguments
 from cuttlefish.mcp.images import image_content
 from cuttlefish.mcp.jobs_store import JobsStore, StoredJob
 from cuttlefish.mcp.probes import probe_skill
 from cuttlefish.mcp.results import compact_json, result_uri
-from cuttlefish.mcp.skill import Availability, Skill, SkillSet, Unavailable
+from cuttlefish.mcp.skill import Availability, Ready, Skill, SkillSet, Unavailable
 from cuttlefish_abi import JobStatus
 
 __all__ = [
@@ -68,26 +67,26 @@ class Service:
 async def start_skill(
     service: Service, skill: Skill, arguments: Mapping[str, JsonValue], client: Client
 ) -> StoredJob | t.CallToolResult:
-    """Start a job of the skill, or answer why there is none: arguments that do not fit, something that is missing here."""
+    """Start a job of the skill, or answer why there is none: arguments that do not fit, something that is missing here, no room.
+
+    What the skill needs is looked at unless the service knows it to be there.
+    """
     violations = await trio.to_thread.run_sync(check_arguments, skill, arguments)
     if violations:
         return answer_violations(violations)
-    if isinstance(service.availability[skill.name], Unavailable):
+    availability = service.availability.get(skill.name)
+    if not isinstance(availability, Ready):
         # It may have come since: a model that was fetched, a program that was installed.
-        service.availability[skill.name] = await probe_skill(skill)
-    availability = service.availability[skill.name]
+        availability = await probe_skill(skill)
+        if skill.name in service.availability:
+            service.availability[skill.name] = availability
     if isinstance(availability, Unavailable):
         told: dict[str, JsonValue] = {"reason": availability.reason}
         told |= {"hint": availability.hint} if availability.hint else {}
         return answer_value({"unavailable": told}, is_error=True)
-    return start_job(service, skill.name, client, lambda: skill.start(arguments, client))
-
-
-def start_job(service: Service, tool: str, client: Client, start: Callable[[], Job]) -> StoredJob | t.CallToolResult:
-    """Start a job, unless too many of the client wait already."""
     if not service.store.has_room(client):
         return refuse("limit_exceeded", "too many of your jobs wait already; ask again when some are done (jobs_list shows them)")
-    return service.store.add(tool, start(), client)
+    return service.store.add(skill.name, skill.start(arguments, client), client)
 
 
 async def wait_for_job(
