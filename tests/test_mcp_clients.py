@@ -49,6 +49,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = {"cmd": "done", "result": {"title": "ö", "size": 2**60}}
     blocks = {
         "quick": scripted(emit, done, signature="{path: text} -> {size: number, title: text}"),
+        "takes-number": scripted({"cmd": "done", "result": 1}, signature="{size: number} -> number"),
         "spin": scripted({"cmd": "done", "result": 1}, init=SPIN, signature="{} -> json"),
         "opens": scripted({"cmd": "open", "path": "secret.txt"}, {"cmd": "done", "result": 1}, signature="{} -> json"),
     }
@@ -123,13 +124,15 @@ async def test_the_official_client_lists_and_calls_every_tool(transport: str, mo
             return await client.call_tool(name, arguments, progress_callback=note)
 
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"quick", "spin", "opens", "asks", *OWN}
+        assert set(tools) == {"quick", "spin", "opens", "asks", "takes-number", *OWN}
         assert client.protocol_version == ("2026-07-28" if mode == "2026-07-28" else "2025-11-25")
         assert tools["quick"].input_schema["required"] == ["path"]
         assert (tools["asks"].description or "").startswith("Cannot be used on this machine now: ")
 
         envelope = value_of(await call("quick", {"path": "a"}))
         assert envelope["result"] == {"title": "ö", "size": str(2**60)}
+        again = value_of(await call("takes-number", {"size": envelope["result"]["size"]}))  # by a client that has only doubles
+        assert again["status"] == "completed"
 
         wrong = await call("quick", {"path": 3})
         assert wrong.is_error
@@ -158,7 +161,7 @@ async def test_the_official_client_lists_and_calls_every_tool(transport: str, mo
         assert (await call("describe_family", {"family": "none"})).is_error
         with pytest.raises(MCPError, match='unknown tool "quikc"; did you mean "quick"'):
             await client.call_tool("quikc", {})
-    assert called == {"quick", "spin", "opens", "asks", *OWN}
+    assert called == {"quick", "spin", "opens", "asks", "takes-number", *OWN}
     assert "running" in {message for _, message in progress}
 
 

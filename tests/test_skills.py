@@ -82,7 +82,7 @@ async def refused(host: Host, *sources: str, **options: Any) -> list[str]:
 
 
 def told(skill: Skill, arguments: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
-    return [violation.as_json() for violation in check_arguments(skill, arguments)]
+    return [violation.as_json() for violation in check_arguments(skill, arguments).violations]
 
 
 async def test_a_pipeline_says_what_an_agent_has_to_know(stack: AsyncExitStack, folder: Folder, host: Host) -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import mcp_types as t
 import trio
@@ -18,7 +18,6 @@ from cuttlefish.host import JobOptions
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.calls import answer_violations, start_skill
-from cuttlefish.mcp.checking import Violation
 from cuttlefish.mcp.jobs_store import StoredJob
 from cuttlefish.mcp.pipelines import pipeline_skill, skill_problems
 from cuttlefish.mcp.tools import Call, ServerTool
@@ -26,6 +25,7 @@ from cuttlefish.pipeline.block_store import BlockStore, blocks_folder
 from cuttlefish.pipeline.catalog import builtin_blocks
 from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError, read_pipeline
+from cuttlefish.pipeline.violations import Violation
 from cuttlefish_abi.strict_json import show, suggest
 
 __all__ = ["Composer"]
@@ -76,8 +76,8 @@ class Composer:
             return answer_violations([_violation(problem) for problem in error.problems])
         skill = pipeline_skill(host, graph, None, self._options)
 
-        def start(arguments: Mapping[str, JsonValue], client: Client = ()) -> Job:
-            return skill.start(cast("dict[str, JsonValue]", arguments["input"]), client)
+        def start(values: Mapping[str, Any], client: Client = ()) -> Job:
+            return skill.start(values["input"], client)
 
         schema: dict[str, JsonValue] = {"type": "object", "properties": {"input": dict(skill.input_schema)}}
         return await start_skill(

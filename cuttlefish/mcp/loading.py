@@ -84,7 +84,7 @@ class _Loader:
             if isinstance(module, Problem):
                 self.problems.append(module)
             else:
-                self._add_module(module, str(source))
+                await self._add_module(module, str(source))
         else:
             self.problems.append(
                 Problem("is no source of skills: those are .toml files, folders of them, and .py files", str(source))
@@ -99,7 +99,7 @@ class _Loader:
                 self.problems.append(Problem(f"cannot be loaded: {type(error).__name__}: {error}", f"entry point {point.name}"))
                 continue
             if isinstance(module, ModuleType):
-                self._add_module(module, f"entry point {point.name}")
+                await self._add_module(module, f"entry point {point.name}")
             else:
                 self.problems.append(Problem(f"{point.value} is no module; skills are offered as one", f"entry point {point.name}"))
 
@@ -118,7 +118,7 @@ class _Loader:
         if not any(problem.file == str(file) for problem in self.problems):
             self._take(pipeline_skill(self.host, graph, family, self.options), loaded.problem("", "name"))
 
-    def _add_module(self, module: ModuleType, source: str) -> None:
+    async def _add_module(self, module: ModuleType, source: str) -> None:
         definitions = definitions_in(module)
         types, wrong = shared_types(module)
         self.problems += [replace(problem, file=_as_named(problem.file, source)) for problem in wrong]
@@ -127,11 +127,11 @@ class _Loader:
         states: dict[Any, object] = {}
         self.modules.append((module, states))
         for definition in definitions:
-            self._add_function(replace(definition, file=_as_named(definition.file, source)), types, states)
+            await self._add_function(replace(definition, file=_as_named(definition.file, source)), types, states)
 
-    def _add_function(self, definition: SkillDefinition, types: dict[Any, str], states: dict[Any, object]) -> None:
+    async def _add_function(self, definition: SkillDefinition, types: dict[Any, str], states: dict[Any, object]) -> None:
         place = Problem("", definition.file, definition.line)
-        bound = bind(self.host, definition, types, states, self.options)
+        bound = await trio.to_thread.run_sync(bind, self.host, definition, types, states, self.options)
         if isinstance(bound, list):
             self.problems += bound
             return

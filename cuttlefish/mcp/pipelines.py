@@ -54,10 +54,8 @@ def pipeline_skill(host: Host, graph: Graph, family: Family | None, options: Job
     started_with["keep_images"] = True
     is_whole = form.type.kind not in ("record", "json")
 
-    def start(arguments: Mapping[str, JsonValue], client: Client = ()) -> Job:
-        value = (
-            arguments.get(WHOLE, pipeline.input[WHOLE].default if WHOLE in pipeline.input else None) if is_whole else {**arguments}
-        )
+    def start(values: Mapping[str, JsonValue], client: Client = ()) -> Job:
+        value = values.get(WHOLE, pipeline.input[WHOLE].default if WHOLE in pipeline.input else None) if is_whole else {**values}
         return host.start(graph.loaded, value, client=client, **started_with)
 
     async def probe() -> Availability:

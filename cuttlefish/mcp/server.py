@@ -28,9 +28,11 @@ from cuttlefish.mcp.calls import (
     start_skill,
     wait_for_job,
 )
+from cuttlefish.mcp.checking import check_shape
 from cuttlefish.mcp.clients import client_name, client_of
 from cuttlefish.mcp.composed import Composer
 from cuttlefish.mcp.jobs_store import StoredJob
+from cuttlefish.mcp.large_numbers import with_large_numbers
 from cuttlefish.mcp.results import Outcome, image_uri, result_uri
 from cuttlefish.mcp.skill import Availability, Skill, Unavailable
 from cuttlefish.mcp.tasks import TASK_AFTER_S, add_tasks, declares_tasks, new_task
@@ -78,9 +80,10 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
         if tool is None:
             known = [*service.skills.skills, *SERVER_TOOLS, *([composer.tool.name] if composer else [])]
             raise MCPError(t.INVALID_PARAMS, f'unknown tool "{params.name[:100]}"; {suggest(params.name, known)}')
-        if violations := tool.violations(arguments):
-            return answer_violations(violations)
-        call = Call(service, arguments, client_of(ctx), ctx.protocol_version, _report(ctx))
+        checked = await trio.to_thread.run_sync(check_shape, tool.input_schema(), arguments)
+        if checked.violations:
+            return answer_violations(checked.violations)
+        call = Call(service, checked.values, client_of(ctx), ctx.protocol_version, _report(ctx))
         return await _answer(service, ctx, await tool.run(call))
 
     async def list_resources(ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListResourcesResult:
@@ -177,7 +180,7 @@ def _listed(skill: Skill, availability: Availability) -> t.Tool:
     return t.Tool(
         name=skill.name,
         description=description if len(description) <= MOST_DESCRIPTION_CHARS else description[: MOST_DESCRIPTION_CHARS - 1] + "…",
-        input_schema=dict(skill.input_schema),
+        input_schema=with_large_numbers(skill.input_schema),
         output_schema={"type": "object", "anyOf": [dict(skill.output_schema), RUNNING]},
         annotations=t.ToolAnnotations(
             read_only_hint=hints.read_only,

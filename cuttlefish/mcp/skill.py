@@ -1,25 +1,27 @@
 """What an agent may call: a skill, whatever it is made of.
 
-A skill is started only with arguments that `checking.check_arguments` found nothing wrong with, and only while its probe says that
-it is ready. Each start is a job, which ends in an Envelope.
+A skill is started only with what `checking.check_arguments` made of arguments that it found nothing wrong with, and only while its
+probe says that it is ready. Each start is a job, which ends in an Envelope.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import JsonValue
 
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
 from cuttlefish.pipeline.rules import Rule
+from cuttlefish.pipeline.violations import Violation
 
 __all__ = [
     "NAME",
     "RESERVED_NAMES",
     "Annotations",
     "Availability",
+    "Checked",
     "Example",
     "Family",
     "Probe",
@@ -91,11 +93,21 @@ class Family:
     """When it says that the family is unavailable, so is each of its skills, with this reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Arguments that were looked at."""
+
+    values: Mapping[str, Any]
+    """What the skill is started with: JSON, or what the skill itself has made of it. Of use where there are no violations."""
+    violations: Sequence[Violation] = ()
+    """What is wrong with them: the first 20 things."""
+
+
 class Start(Protocol):
     """How a skill is started."""
 
-    def __call__(self, arguments: Mapping[str, JsonValue], client: Client = ()) -> Job:
-        """Start a job with checked arguments and return at once; `client` is as for `Host.start`."""
+    def __call__(self, values: Mapping[str, Any], client: Client = ()) -> Job:
+        """Start a job with the values of checked arguments and return at once; `client` is as for `Host.start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,8 @@ class Skill:
     start: Start
     result_schema: Mapping[str, JsonValue] = field(default_factory=dict)
     """JSON Schema of the result alone; without one it may be anything."""
+    read: Callable[[Mapping[str, JsonValue]], Checked] | None = None
+    """Looks at arguments that fit the schema for what no schema can say, and makes its values of them. Blocking."""
 
 
 @dataclass(frozen=True, slots=True)
