@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -308,6 +309,19 @@ async def test_a_request_without_the_token_or_from_a_page_is_refused(headers: An
     assert TOKEN not in answer.text
 
 
+@pytest.mark.parametrize("authorization", ["", f"Authorization: Bearer {TOKEN}\r\n"], ids=["no token", "the token"])
+def test_a_websocket_is_refused_whoever_asks(authorization: str, address: str) -> None:
+    url = httpx2.URL(address)
+    assert url.port is not None
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(
+            f"GET {url.path} HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n{authorization}Connection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        with connection.makefile("rb") as answer:
+            assert answer.readline().startswith(b"HTTP/1.1 403 ")
+
+
 async def test_a_local_origin_is_served(address: str) -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     headers = {
@@ -375,6 +389,23 @@ async def test_what_is_wrong_with_an_agents_own_pipeline_or_its_input_is_told_be
             assert await violations(pipeline, {"path": "a.txt"}) == [("pipeline", "pipeline", f"pipeline:{message}")]
         assert value_of(await client.call_tool("jobs_list", {}))["jobs"] == []
         assert value_of(await run(example, {"path": str(pipelines / "quick.toml")}))["status"] == "completed"
+
+
+def test_whoever_starts_a_server_is_told_what_agents_would_miss(tmp_path: Path) -> None:
+    example = '[[examples]]\ntitle = "Wrong"\ninput = { items = 3 }\n'
+    for number in range(58):
+        text = f'name = "join-{number}"\nblock = "join"\n'
+        (tmp_path / f"{number:02}.toml").write_text(text + (example if number == 7 else ""))
+    (tmp_path / "asks.toml").write_text('name = "asks"\nmodel = "llama-cpp:absent"\nblock = "summarize"\n')
+    command = [sys.executable, "-m", "cuttlefish", "mcp", str(tmp_path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "")
+    fits, asks, many = done.stderr.splitlines()
+    wrong = "the example does not fit what the pipeline takes, {items: [json]}: the example.items must be a list, [json], found 3"
+    assert fits == f"cuttlefish: warning: {tmp_path}/07.toml:3: {wrong}"
+    assert asks.startswith('cuttlefish: warning: asks cannot be used now: there is no model named "absent" on this machine. ')
+    told = "there are 65 tools, and many clients take no more than 64; share the skills among several servers"
+    assert many == f"cuttlefish: warning: {told}"
 
 
 def test_without_anything_to_serve_the_command_says_what_to_name(capfd: pytest.CaptureFixture[str]) -> None:

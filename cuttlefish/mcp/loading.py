@@ -51,7 +51,7 @@ async def open_skills(
     async with AsyncExitStack() as stack:
         for module, states in loader.modules:
             states.update(await enter_shared(module, stack))
-        yield SkillSet(loader.skills, loader.families)
+        yield SkillSet(loader.skills, loader.families, loader.warnings)
 
 
 class _Loader:
@@ -63,6 +63,7 @@ class _Loader:
         self.skills: dict[str, Skill] = {}
         self.families: dict[str, Family] = {}
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.modules: list[tuple[ModuleType, dict[Any, object]]] = []
         """Modules with skills, each with the place for its shared states, by type."""
         self._sources: dict[str, str] = {}
@@ -111,6 +112,7 @@ class _Loader:
             return
         loaded, name = graph.loaded, graph.loaded.pipeline.family
         self.problems += skill_problems(graph)
+        self.warnings += graph.warnings
         family = None
         if name is not None:
             families = await trio.to_thread.run_sync(load_families, loaded.folder / FAMILY_FILE)

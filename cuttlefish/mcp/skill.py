@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
+from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.rules import Rule
 from cuttlefish.pipeline.violations import Violation
 
@@ -140,3 +141,5 @@ class SkillSet:
 
     skills: Mapping[str, Skill]
     families: Mapping[str, Family]
+    warnings: Sequence[Problem] = ()
+    """What is likely to be wrong with their sources, such as an example that does not fit."""
