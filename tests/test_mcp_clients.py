@@ -313,9 +313,10 @@ async def test_a_request_without_the_token_or_from_a_page_is_refused(headers: An
 def test_a_websocket_is_refused_whoever_asks(authorization: str, address: str) -> None:
     url = httpx2.URL(address)
     assert url.port is not None
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
     with socket.create_connection((url.host, url.port), timeout=60) as connection:
         connection.sendall(
-            f"GET {url.path} HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n{authorization}Connection: Upgrade\r\nUpgrade: websocket\r\n"
+            f"GET {url.path} HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n{authorization}{upgrade}"
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
         )
         with connection.makefile("rb") as answer:
