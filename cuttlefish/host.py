@@ -223,7 +223,7 @@ class Host:
                 costs.began = time.monotonic()
                 with time_limit(self._limits):
                     result = await function(job, costs)
-                return check_result(result, name, self._limits)
+                return await trio.to_thread.run_sync(check_result, result, name, self._limits)
 
         await self._to_envelope(job, work, f'"{name}" broke, which is a fault in its code; the log says more under {{}}')
 

@@ -41,7 +41,7 @@ DRAIN_S = 600.0
 """How long calls may go on after the end of input: their answers can still be read."""
 CHUNK = 1 << 16
 ATOMIC = 4096  # what a pipe that is ready for writing surely takes (PIPE_BUF)
-LARGE = 1 << 16  # a line that is worth a thread: reading 64 KiB takes about a millisecond
+LARGE = 1 << 16  # a line that is worth a thread: reading or writing 64 KiB takes about a millisecond
 
 _log = logging.getLogger(__name__)
 
@@ -185,13 +185,31 @@ class _Wire:
                 await self._send(sent.message)
 
     async def _send(self, message: JSONRPCMessage) -> None:
-        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        data = await trio.to_thread.run_sync(_dump, message) if _has_long_text(message) else _dump(message)
         async with self._writing:
             try:
                 await _write(self._descriptors.output, data)
             except OSError:  # nobody reads any more: there is no one to do anything for
                 self._everything.cancel()
                 await trio.lowlevel.checkpoint()
+
+
+def _dump(message: JSONRPCMessage) -> bytes:
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def _has_long_text(message: JSONRPCMessage) -> bool:
+    """Whether writing it takes a while: the text of a resource, or of one that a part of an answer holds."""
+    level: list[object] = [message.result] if isinstance(message, JSONRPCResponse) else []
+    for _ in range(4):  # result, contents, one of them, its text
+        if any(isinstance(value, str) and len(value) > LARGE for value in level):
+            return True
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+        ]
+    return False
 
 
 async def _lines(fd: int) -> AsyncIterator[bytes | None]:
