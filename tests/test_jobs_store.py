@@ -1,5 +1,8 @@
 """What is remembered of the jobs that agents start, and how many of them may wait."""
 
+import pytest
+import trio
+
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.jobs_store import MOST_UNFINISHED, JobsStore, open_jobs_store
@@ -43,3 +46,27 @@ async def test_jobs_that_are_over_make_room() -> None:
         jobs[0].finished(Envelope(status=JobStatus.COMPLETED, result=1, usage=USAGE))
         await stored.over.wait()
         assert len(fill(store, ("here", "one"))) == 1
+
+
+PROGRESS: dict[str, tuple[object, str]] = {
+    "message": ({"message": "reading", "page": 3, "of": 10}, "reading, page 3, of 10"),
+    "parts": ({"stage": "reading", "done": [1, 2]}, "stage reading, done [1, 2]"),
+    "text": ("reading", '"reading"'),
+    "number": (3, "3"),
+    "nothing": ({}, ""),
+    "long": ({"message": "x" * 1000}, "x" * 199 + "…"),
+    "many": (dict.fromkeys(map(str, range(1000)), 1), ""),
+}
+
+
+@pytest.mark.parametrize(("value", "told"), PROGRESS.values(), ids=PROGRESS)
+async def test_progress_is_told_in_a_few_words(value: object, told: str) -> None:
+    async with open_jobs_store() as store:
+        job = Job("1", 10)
+        stored = store.add("tool", job, ())
+        job.started()
+        job.progress(value)
+        while not stored.reports:
+            await trio.lowlevel.checkpoint()
+        assert stored.state().removeprefix("running").removeprefix(": ").startswith(told)
+        assert len(stored.state()) <= len("running: ") + 200

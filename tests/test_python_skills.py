@@ -256,6 +256,15 @@ async def test_an_example_that_does_not_fit_its_skill_is_refused_at_start(folder
     assert third.startswith('own.py:36: skill "half": its example "Breaks" cannot be checked: "half" broke on its arguments, ')
 
 
+async def test_a_skill_that_ends_the_process_ends_its_job_alone(folder: Folder, host: Host) -> None:
+    folder.file("own.py", HEAD + "import sys\n@skill(description='d')\nasync def leaves(n: int) -> int:\n    sys.exit(n)\n")
+    folder.file("script.py", "import sys\nsys.exit(3)\n")
+    async with open_skills(host, [Path("own.py")]) as skills:
+        code, message = await outcome(skills.skills["leaves"], n=0)  # type: ignore[misc]  # a pair, where it failed
+    assert (code, message.startswith('"leaves" broke, which is a fault in its code')) == ("internal", True)
+    assert await refused(host, "script.py") == ["script.py:2: cannot be loaded: SystemExit: 3"]
+
+
 async def test_a_parameter_may_be_called_whatever_python_allows(folder: Folder, host: Host) -> None:
     folder.file(
         "own.py", HEAD + "@skill(description='d')\nasync def s(json: str, _x: int, model_config: int = 3) -> list[object]:\n"

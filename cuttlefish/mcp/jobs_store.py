@@ -15,14 +15,17 @@ from cuttlefish.background import background_tasks
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
 from cuttlefish.jobs.updates import Dropped, Finished, Progress, TokenPiece
-from cuttlefish.mcp.results import Outcome, shorten_json, write_outcome
+from cuttlefish.mcp.results import Outcome, write_outcome
 from cuttlefish_abi import JobStatus
+from cuttlefish_abi.strict_json import clip, show
 
 __all__ = ["JobsStore", "StoredJob", "open_jobs_store"]
 
 MOST_UNFINISHED = 1_000
 """Of all clients; what one may have is less, see `JobsStore.has_room`."""
 MOST_FINISHED = 1_000
+MOST_PROGRESS_CHARS = 200
+MOST_PROGRESS_PARTS = 10
 MOST_FINISHED_BYTES = 256 << 20
 """Of outcomes; the oldest are forgotten first. The newest stays, whatever its size."""
 
@@ -45,7 +48,7 @@ class StoredJob:
     reports: int = 0
     """How often it reported progress."""
     progress: str = ""
-    """The newest of these reports, as JSON and cut short."""
+    """The newest of these reports, cut short."""
     outcome: Outcome | None = None
     over: trio.Event = field(default_factory=trio.Event)
     """Set when the outcome is there."""
@@ -117,7 +120,7 @@ class JobsStore:
                     stored.tokens += 1
                 case Progress(value):
                     stored.reports += 1
-                    stored.progress = shorten_json(value, 200)
+                    stored.progress = _describe_progress(value)
                 case Dropped() | Finished():
                     pass
         envelope = await job.envelope()
@@ -138,6 +141,15 @@ class JobsStore:
             count -= 1
             self._bytes -= stored.outcome.size_bytes
             del self._jobs[stored.id]
+
+
+def _describe_progress(value: object) -> str:
+    """What a job reported, as people read it: `{"message": "reading", "page": 3}` is `reading, page 3`."""
+    if not isinstance(value, dict) or len(value) > MOST_PROGRESS_PARTS:
+        return show(value, MOST_PROGRESS_CHARS)
+    plain = {name: part if isinstance(part, str) else show(part, MOST_PROGRESS_CHARS) for name, part in value.items()}
+    told = ", ".join(part if name == "message" else f"{name} {part[:MOST_PROGRESS_CHARS]}" for name, part in plain.items())
+    return clip(told, MOST_PROGRESS_CHARS)
 
 
 def _wholes(client: Client) -> list[Client]:

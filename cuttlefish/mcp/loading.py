@@ -96,7 +96,7 @@ class _Loader:
         for point in importlib.metadata.entry_points(group=PYTHON_SKILLS):
             try:
                 module = await trio.to_thread.run_sync(point.load)
-            except Exception as error:  # noqa: BLE001  # whatever an installed package raises is told by its name
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever an installed package raises is told by its name
                 self.problems.append(Problem(f"cannot be loaded: {type(error).__name__}: {error}", f"entry point {point.name}"))
                 continue
             if isinstance(module, ModuleType):

@@ -185,7 +185,7 @@ def load_module(file: Path) -> ModuleType | Problem:
     sys.modules[name] = module  # annotations are looked up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  # whatever the operator's own code raises is told at its line
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever the operator's own code raises is told at its line
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
@@ -212,7 +212,7 @@ async def enter_shared(module: ModuleType, stack: AsyncExitStack) -> dict[Any, o
     for value in _shared_functions(module):
         try:
             states[_shared_type(value)] = await stack.enter_async_context(_entered(value))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = f'shared "{value.__name__}" broke: {type(error).__name__}: {error}'
             raise PipelineError([Problem(what, value.__code__.co_filename, value.__code__.co_firstlineno)]) from error
     return states
@@ -254,7 +254,10 @@ def bind(
             given = dict(values)
             for name, kind in form.injected.items():
                 given[name] = Context(host, job, costs, client, options) if kind is Context else states[kind]
-            return form.write(await definition.function(**given))
+            try:
+                return form.write(await definition.function(**given))
+            except* SystemExit as group:  # which would end the server
+                raise RuntimeError(f"the skill {definition.name} called sys.exit") from group
 
         return host.start_task(definition.name, work, client=client)
 
@@ -324,7 +327,7 @@ class _Form:
             model = self.model.model_validate_json(json.dumps(dict(arguments)), strict=True)
         except ValidationError as error:
             return Checked(arguments, violations_of(error, arguments))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reference = secrets.token_hex(4)
             _log.exception("a validator of %s broke: %s", self.model.__name__, reference)
             message = (
@@ -395,7 +398,7 @@ def _wrong_defaults(model: type[BaseModel], parameters: Sequence[str]) -> Iterat
             continue
         try:
             model.__pydantic_validator__.validate_assignment(model.model_construct(), key, info.default)
-        except Exception:  # noqa: BLE001  # what a validator of the author's raises, too, says that the default does not do
+        except (Exception, SystemExit):  # noqa: BLE001  # what a validator of the author's raises, too, says that the default does not do
             yield f'its parameter "{name}" has a default that is not of its type, {show(info.default)}'
 
 

@@ -10,7 +10,7 @@ from cuttlefish.jobs.result_images import ResultImage
 from cuttlefish.mcp.large_numbers import write_large_numbers
 from cuttlefish_abi import Envelope, JobStatus
 
-__all__ = ["MOST_ANSWER_BYTES", "Outcome", "compact_json", "image_uri", "result_uri", "shorten_json", "write_outcome"]
+__all__ = ["MOST_ANSWER_BYTES", "Outcome", "compact_json", "image_uri", "result_uri", "write_outcome"]
 
 MOST_ANSWER_BYTES = 256 << 10
 """Of an answer's two copies of the Envelope together: the structured one, and the one written as text."""
@@ -51,12 +51,6 @@ def image_uri(job_id: str, number: int | str) -> str:
 def compact_json(value: object) -> str:
     """JSON without spaces, of text as it is."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def shorten_json(value: object, most_chars: int) -> str:
-    """The beginning of a value's JSON."""
-    text = compact_json(value)
-    return text if len(text) <= most_chars else text[: most_chars - 1] + "…"
 
 
 def write_outcome(envelope: Envelope, job_id: str, images: tuple[ResultImage, ...] = ()) -> Outcome:
