@@ -5,6 +5,7 @@ import trio
 
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
+from cuttlefish.mcp.clients import machine_of
 from cuttlefish.mcp.jobs_store import MOST_UNFINISHED, JobsStore, open_jobs_store
 from cuttlefish_abi import Envelope, JobStatus, Usage
 
@@ -46,6 +47,24 @@ async def test_jobs_that_are_over_make_room() -> None:
         jobs[0].finished(Envelope(status=JobStatus.COMPLETED, result=1, usage=USAGE))
         await stored.over.wait()
         assert len(fill(store, ("here", "one"))) == 1
+
+
+MACHINES = {
+    "this one": ("127.0.0.1", "local"),
+    "this one by another address": ("127.8.9.10", "local"),
+    "this one in IPv6": ("::1", "local"),
+    "this one in both": ("::ffff:127.0.0.1", "local"),
+    "another": ("192.0.2.7", "192.0.2.7"),
+    "another in both": ("::ffff:192.0.2.7", "192.0.2.7"),
+    "a network of IPv6": ("2001:db8:1:2:3:4:5:6", "2001:0db8:0001:0002"),
+    "another address in it": ("2001:db8:1:2::9", "2001:0db8:0001:0002"),
+    "one of this link": ("fe80::1%eth0", "fe80:0000:0000:0000"),
+}
+
+
+@pytest.mark.parametrize(("address", "machine"), MACHINES.values(), ids=MACHINES)
+def test_a_machine_is_one_under_all_addresses_that_it_may_take(address: str, machine: str) -> None:
+    assert machine_of((address, 1234)) == machine
 
 
 PROGRESS: dict[str, tuple[object, str]] = {

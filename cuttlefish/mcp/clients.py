@@ -8,7 +8,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cuttlefish.jobs.turns import Client
 
-__all__ = ["client_name", "client_of"]
+__all__ = ["client_name", "client_of", "machine_of"]
 
 Context = ServerRequestContext[Any, Any]
 """`Any`: the SDK's own default for what a server keeps and what a transport brings."""
@@ -36,11 +36,12 @@ def client_of(ctx: Context) -> Client:
     if ctx.request is None:
         return ()
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:  # where the header of sessions means nothing, and nobody has checked it
-        return _machine(ctx.request.client), client_name(ctx)
-    return _machine(ctx.request.client), ctx.request.headers.get(SESSION)
+        return machine_of(ctx.request.client), client_name(ctx)
+    return machine_of(ctx.request.client), ctx.request.headers.get(SESSION)
 
 
-def _machine(peer: tuple[str, int] | None) -> str:
+def machine_of(peer: tuple[str, int] | None) -> str:
+    """The machine at the other end of a connection: one name for all addresses that one machine may take."""
     if peer is None:  # not a socket of the network
         return "local"
     address = ip_address(peer[0].partition("%")[0])

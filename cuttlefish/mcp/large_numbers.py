@@ -14,7 +14,7 @@ __all__ = ["read_large_number", "with_large_numbers", "write_large_numbers"]
 SAFE_INTEGER = 2**53
 MOST_DIGITS = 4_300  # as in numbers: Python reads no more, because the time grows with the square
 DIGITS = re.compile(r"-?[1-9][0-9]{15,}")
-ABOUT: Mapping[str, JsonValue] = {"type": "string", "pattern": "^-?[1-9][0-9]{15,}$", "description": "Beyond 2^53, as digits."}
+AS_DIGITS: Mapping[str, JsonValue] = {"type": "string", "pattern": "^-?[1-9][0-9]{15,}$"}
 SCHEMAS = ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf")
 SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs")
 NOT_ABOUT_THE_VALUE = ("description", "default", "examples", "title")
@@ -51,7 +51,7 @@ def with_large_numbers(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         if part.get("type") not in ("integer", "number") or "enum" in part or _is_small(part):
             return inner
         said = {key: inner.pop(key) for key in NOT_ABOUT_THE_VALUE if key in inner}
-        return {"anyOf": [inner, dict(ABOUT)], **said}
+        return {"anyOf": [inner, dict(AS_DIGITS)], **said}
 
     def within(key: str, value: Any) -> Any:
         if key in SCHEMAS_BY_NAME and isinstance(value, dict):

@@ -56,7 +56,8 @@ INSTRUCTIONS = (
     "Each tool here hands a whole job to this machine: it reads documents, asks a language model, answers with one Envelope: "
     '{"status", "result" or "error", "usage"}. Give paths of files, never their content. A call that takes long is answered with a '
     "job_id: call job_result for its outcome. Arguments that do not fit are answered with validation_failed, which names each "
-    "field and what would fit. describe_skill explains a tool with examples."
+    "field and what would fit. Whole numbers beyond 2^53 are strings of digits, in answers and arguments. describe_skill explains "
+    "a tool with examples."
 )
 
 _log = logging.getLogger(__name__)
@@ -132,10 +133,10 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
 
     async def audited(ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.method not in OPERATIONS:
-            return await _in_words(server, ctx, call_next)
+            return await _in_words(ctx, call_next)
         began, outcome = time.monotonic(), "cancelled"
         try:
-            result = await _in_words(server, ctx, call_next)
+            result = await _in_words(ctx, call_next)
             outcome = _outcome(result)
             return result
         except MCPError as error:
@@ -243,7 +244,7 @@ def _outcome(result: HandlerResult) -> str:
     return next((word for word in ("validation_failed", "unavailable") if word in value), str(value.get("status", "completed")))
 
 
-async def _in_words(server: Server[Any], ctx: Context, call_next: CallNext) -> HandlerResult:
+async def _in_words(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Let nothing out that is no error of the protocol: what the SDK says in its own words, and bugs."""
     try:
         return await call_next(ctx)
