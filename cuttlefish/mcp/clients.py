@@ -8,10 +8,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cuttlefish.jobs.turns import Client
 
-__all__ = ["client_name", "client_of", "machine_of"]
+__all__ = ["Context", "client_name", "client_of", "machine_of"]
 
 Context = ServerRequestContext[Any, Any]
-"""`Any`: the SDK's own default for what a server keeps and what a transport brings."""
+"""What the SDK tells of a request. `Any`: its own default for what a server keeps and what a transport brings."""
 
 MOST_NAME_CHARS = 100
 SESSION = "mcp-session-id"

@@ -44,8 +44,7 @@ def describe_family(family: Family, skills: Sequence[tuple[Skill, Availability]]
 def describe_availability(availability: Availability) -> str:
     """The line that says whether something can be used now: `Ready.`, or why not and what the operator can do."""
     if isinstance(availability, Unavailable):
-        hint = f" {availability.hint.rstrip('.')}." if availability.hint else ""
-        return f"Unavailable: {availability.reason}.{hint}"
+        return f"Unavailable: {availability.told()}"
     return "Ready."
 
 

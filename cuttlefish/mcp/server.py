@@ -12,7 +12,7 @@ from typing import Any, cast
 import mcp_types as t
 import trio
 from mcp import MCPError
-from mcp.server import Server, ServerRequestContext
+from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from pydantic import JsonValue, ValidationError
 
@@ -29,7 +29,7 @@ from cuttlefish.mcp.calls import (
     wait_for_job,
 )
 from cuttlefish.mcp.checking import check_shape
-from cuttlefish.mcp.clients import client_name, client_of
+from cuttlefish.mcp.clients import Context, client_name, client_of
 from cuttlefish.mcp.composed import Composer
 from cuttlefish.mcp.jobs_store import StoredJob
 from cuttlefish.mcp.large_numbers import with_large_numbers
@@ -40,9 +40,6 @@ from cuttlefish.mcp.tools import SERVER_TOOLS, Call
 from cuttlefish_abi.strict_json import suggest
 
 __all__ = ["CLOSED", "make_server"]
-
-Context = ServerRequestContext[Any, Any]
-"""`Any`: the SDK's own default for what a server keeps and what a transport brings."""
 
 CLOSED = "cuttlefish.closed"
 """In the scope of an HTTP request: a `trio.Event` that is set when its client is gone."""
@@ -175,8 +172,7 @@ async def _answer(service: Service, ctx: Context, started: StoredJob | t.CallToo
 def _listed(skill: Skill, availability: Availability) -> t.Tool:
     description = skill.description
     if isinstance(availability, Unavailable):
-        hint = f" {availability.hint}." if availability.hint else ""
-        description = f"Cannot be used on this machine now: {availability.reason}.{hint}\n\n{description}"
+        description = f"Cannot be used on this machine now: {availability.told()}\n\n{description}"
     hints = skill.annotations
     return t.Tool(
         name=skill.name,

@@ -57,6 +57,10 @@ class Unavailable:
     hint: str | None = None
     """What the operator can do about it."""
 
+    def told(self) -> str:
+        """Both as sentences."""
+        return f"{self.reason}." + (f" {self.hint.rstrip('.')}." if self.hint else "")
+
 
 Availability = Ready | Unavailable
 
