@@ -242,6 +242,9 @@ def test_hostile_arguments_are_answered_quickly_and_shortly() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert [one["rule"] for one in told(skill, {"z": deep})] == ["depth"]
+    assert [one["message"] for one in told(skill, {"y": [[1] * 1000] * 300})] == [
+        "the arguments hold more than 200000 values; give a file's path"
+    ]
     assert [one["rule"] for one in told(skill, {"x": "a" * 16_000 + "b"})] == ["pattern"]
     assert told(skill, {"x": "a" * 1_000_000})[0]["message"].startswith(
         "x may have 16384 characters, because a pattern is tried on it"
