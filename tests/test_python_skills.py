@@ -361,6 +361,40 @@ async def test_a_skill_has_a_probe_a_family_and_hints_of_its_own(folder: Folder,
         assert skills.skills["look"].annotations.read_only
 
 
+async def test_a_probe_that_breaks_makes_its_own_skill_unavailable(
+    folder: Folder, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    breaks = "async def away():\n    raise KeyError('disk')\n"
+    nothing = "async def here():\n    return None\n"
+    probes = PROBES.replace("async def away():", breaks + "async def gone():").replace(
+        "async def here():", nothing + "async def ok():"
+    )
+    folder.file("own.py", HEAD + probes)
+    async with open_skills(host, [Path("own.py")]) as skills:
+        with caplog.at_level(logging.ERROR):
+            found = await probe_skill(skills.skills["look"])
+        assert isinstance(found, Unavailable)
+        assert found.reason == 'the probe of family "disks" broke, which is a fault in its code'
+        assert (found.hint or "").removeprefix("The log says more under ") in caplog.text
+
+
+async def test_what_is_given_for_a_part_of_a_skill_and_is_none_is_told(folder: Folder, host: Host) -> None:
+    parts = "rules=[3], examples=[{'n': 1}], family='disks', annotations=1, use_cases=[2], probe=5, description='d' * 4000"
+    folder.file("own.py", HEAD + f"@skill({parts})\nasync def odd(n: int) -> int:\n    return n\n")
+    assert await refused(host, "own.py") == [
+        f'own.py:13: skill "odd": {told}'
+        for told in (
+            "its description may have 3500 characters, and has 4000",
+            'each of its examples must be an Example, found {"n": 1}',
+            "each of its use cases must be text, found 2",
+            "each of its rules must be a rule, such as Range, found 3",
+            'its family must be a Family, found "disks"',
+            "its annotations must be Annotations, found 1",
+            "its probe must be an async function, found 5",
+        )
+    ]
+
+
 async def test_two_families_of_one_name_are_one_too_many(folder: Folder, host: Host) -> None:
     other = "Family('disks', 'Others.', here)"
     folder.file("own.py", HEAD + PROBES + f"@skill(description='d', family={other})\nasync def third() -> int:\n    return 3\n")

@@ -11,17 +11,14 @@ from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.probes import Needs, probe_needs
 from cuttlefish.mcp.schemas import envelope_schema, input_schema, result_schema
-from cuttlefish.mcp.skill import Annotations, Availability, Example, Family, Skill
+from cuttlefish.mcp.skill import MOST_DESCRIPTION_CHARS, Annotations, Availability, Example, Family, Skill
 from cuttlefish.pipeline.families import LoadedFamilies
 from cuttlefish.pipeline.graph import Graph
 from cuttlefish.pipeline.inputs import WHOLE, arguments_of
 from cuttlefish.pipeline.places import Problem
 from cuttlefish_abi import Ty
 
-__all__ = ["MOST_DESCRIPTION_CHARS", "pipeline_family", "pipeline_skill", "skill_problems"]
-
-MOST_DESCRIPTION_CHARS = 3_500
-"""Of what an author writes: clients take 4,096 for all that is told."""
+__all__ = ["pipeline_family", "pipeline_skill", "skill_problems"]
 
 
 def skill_problems(graph: Graph) -> list[Problem]:

@@ -24,7 +24,7 @@ import secrets
 import sys
 import traceback
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,9 +46,20 @@ from cuttlefish.mcp.checking import check_arguments
 from cuttlefish.mcp.large_numbers import with_large_numbers
 from cuttlefish.mcp.pydantic_errors import violations_of
 from cuttlefish.mcp.schemas import envelope_schema
-from cuttlefish.mcp.skill import NAME, Annotations, Availability, Checked, Example, Family, Probe, Ready, Skill
+from cuttlefish.mcp.skill import (
+    MOST_DESCRIPTION_CHARS,
+    NAME,
+    Annotations,
+    Availability,
+    Checked,
+    Example,
+    Family,
+    Probe,
+    Ready,
+    Skill,
+)
 from cuttlefish.pipeline.places import Problem
-from cuttlefish.pipeline.rules import Rule
+from cuttlefish.pipeline.rules import RULE_WORDS, Rule
 from cuttlefish.pipeline.spec import PipelineError
 from cuttlefish_abi import Envelope, ErrorCode
 from cuttlefish_abi.strict_json import show
@@ -351,6 +362,9 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
         wrong.append("its name may have letters, digits, - and _, 64 at most")
     if not definition.description:
         wrong.append("it has no description: give one, or write a docstring")
+    if len(definition.description) > MOST_DESCRIPTION_CHARS:
+        wrong.append(f"its description may have {MOST_DESCRIPTION_CHARS} characters, and has {len(definition.description)}")
+    wrong += _no_parts(definition)
     if not inspect.iscoroutinefunction(function):
         wrong.append("it must be an async function; blocking work belongs into trio.to_thread.run_sync")
     try:
@@ -389,6 +403,20 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
     taken = _plain(model.model_json_schema())
     given = _plain(result.json_schema(mode="serialization"))
     return _Form(model, parameters, injected, result, taken, with_large_numbers(given))
+
+
+def _no_parts(definition: SkillDefinition) -> Iterator[str]:
+    """What was given for a part of the definition and is none: types are not checked where Python is written."""
+    given: list[tuple[str, str, Any, Iterable[object]]] = [  # `Any`: types as `isinstance` takes them
+        ("each of its examples", "an Example", Example, definition.examples),
+        ("each of its use cases", "text", str, definition.use_cases),
+        ("each of its rules", "a rule, such as Range", tuple(RULE_WORDS.values()), definition.rules),
+        ("its family", "a Family", Family | None, [definition.family]),
+        ("its annotations", "Annotations", Annotations, [definition.annotations]),
+        ("its probe", "an async function", Callable | None, [definition.probe]),
+    ]
+    for name, kind, types, parts in given:
+        yield from (f"{name} must be {kind}, found {show(part)}" for part in parts if not isinstance(part, types))
 
 
 def _wrong_defaults(model: type[BaseModel], parameters: Sequence[str]) -> Iterator[str]:

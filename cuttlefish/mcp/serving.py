@@ -66,8 +66,8 @@ async def open_server(
 
 def _warnings(service: Service, tools: int) -> Iterator[str]:
     yield from (str(replace(problem, is_warning=False)) for problem in service.skills.warnings)
-    for name, availability in service.availability.items():
-        if isinstance(availability, Unavailable):
+    for name in service.skills.skills:
+        if isinstance(availability := service.availability[name], Unavailable):
             yield f"{name} cannot be used now: {availability.told()}"
     if tools > MOST_TOOLS:
         yield f"there are {tools} tools, and many clients take no more than {MOST_TOOLS}; share the skills among several servers"

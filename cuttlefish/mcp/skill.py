@@ -18,6 +18,7 @@ from cuttlefish.pipeline.rules import Rule
 from cuttlefish.pipeline.violations import Violation
 
 __all__ = [
+    "MOST_DESCRIPTION_CHARS",
     "NAME",
     "RESERVED_NAMES",
     "Annotations",
@@ -36,6 +37,9 @@ __all__ = [
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a skill may be called: the strictest common rule of clients."""
+
+MOST_DESCRIPTION_CHARS = 3_500
+"""Of what an author writes: clients take 4,096 for all that is told."""
 
 RESERVED_NAMES = frozenset(
     {"describe_skill", "describe_family", "job_status", "job_result", "job_cancel", "jobs_list", "run_pipeline"}

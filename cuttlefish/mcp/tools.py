@@ -12,6 +12,7 @@ from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.calls import Report, Service, answer_outcome, answer_running, answer_value, answer_violations, wait_for_job
 from cuttlefish.mcp.describe import describe_family, describe_skill
 from cuttlefish.mcp.jobs_store import StoredJob
+from cuttlefish.mcp.probes import probe_family
 from cuttlefish.mcp.results import result_uri
 from cuttlefish.pipeline.violations import Violation
 from cuttlefish_abi import JobStatus
@@ -87,7 +88,7 @@ async def _describe_family(call: Call) -> t.CallToolResult:
     family = families[name]
     availability = call.service.availability
     members = [(skill, availability[skill.name]) for skill in call.service.skills.skills.values() if skill.family is family]
-    return _text(describe_family(family, members, await family.probe()))
+    return _text(describe_family(family, members, await probe_family(family)))
 
 
 def _unknown(what: str, name: str, known: list[str]) -> t.CallToolResult:
