@@ -26,7 +26,7 @@ from cuttlefish.errors import CuttlefishError, DocumentPassword, JobCancelled
 from cuttlefish.jobs.execution import Costs, Request, check_pipeline, check_result, execute, time_limit
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
-from cuttlefish.jobs.turns import Turn, Turns
+from cuttlefish.jobs.turns import Client, Turn, Turns
 from cuttlefish.limits import Limits, limits_from_environment
 from cuttlefish.loop import Transcript
 from cuttlefish.media.documents import open_document_workers
@@ -88,14 +88,16 @@ class Host:
         self._turns = Turns(max_jobs)
         self._task_turns = Turns(max_jobs)
 
-    def start(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Job:
+    def start(self, what: Runnable, input: object, *, client: Client = (), **options: Unpack[JobOptions]) -> Job:
         """Start a job and return at once. Whatever goes wrong from here on is told by the job's Envelope.
 
         `what` is a block (the path of a `.wasm` or `.py` file, the name of a built-in, or its bytes or source) or a pipeline (the
         path of a `.toml` file, one made in Python, or one loaded before); `input` is any JSON value. `JobOptions` says what else
         may be given.
 
-        Jobs beyond the host's `max_jobs` wait their turn in the order of starting.
+        Jobs beyond the host's `max_jobs` wait their turn. Turns go round over the clients that wait, one each; the jobs of one
+        `client` come in the order of starting. A client is any tuple, from the whole to its part, such as `(machine, program)`:
+        turns go round over the machines, then over the programs of each. All who name none are one client.
 
         Raises:
             ValueError: an unknown limit, one with a value that is no positive number, a variable that is not set, a transcript of a
@@ -107,12 +109,12 @@ class Host:
         variable = options.get("password_env")
         if variable and variable not in os.environ:
             raise ValueError(f"password_env: the environment variable {variable} is not set")
-        turn = self._turns.join()
+        turn = self._turns.join(client)
         job = Job(secrets.token_hex(6), limits.job_updates, turn.ahead)
         self._nursery.start_soon(self._run, job, what, input, options, turn)
         return job
 
-    def start_task(self, name: str, function: Task) -> Job:
+    def start_task(self, name: str, function: Task, *, client: Client = ()) -> Job:
         """Start a function of the caller's as a job and return at once: it has progress, can be cancelled, and ends in an Envelope.
 
         `function(job, costs)` gives the result, a JSON value; what it spends on models it adds to `costs`. It runs on Trio's thread
@@ -122,14 +124,14 @@ class Host:
         A `CuttlefishError` that it raises is the job's error. Any other exception is a fault of the function: code `internal`, with
         a reference to the log. The limits `job.time` and `guest.message` hold, as for blocks.
         """
-        turn = self._task_turns.join()
+        turn = self._task_turns.join(client)
         job = Job(secrets.token_hex(6), self._limits.job_updates, turn.ahead)
         self._nursery.start_soon(self._run_task, job, name, function, turn)
         return job
 
-    async def run(self, what: Runnable, input: object, **options: Unpack[JobOptions]) -> Envelope:
+    async def run(self, what: Runnable, input: object, *, client: Client = (), **options: Unpack[JobOptions]) -> Envelope:
         """Start a job as `start` does, and wait for its Envelope. Cancelling the wait cancels the job."""
-        job = self.start(what, input, **options)
+        job = self.start(what, input, client=client, **options)
         try:
             return await job.envelope()
         finally:
@@ -221,7 +223,7 @@ class Host:
                 costs.began = time.monotonic()
                 with time_limit(self._limits):
                     result = await function(job, costs)
-                return check_result(result, name, self._limits)
+                return await trio.to_thread.run_sync(check_result, result, name, self._limits)
 
         await self._to_envelope(job, work, f'"{name}" broke, which is a fault in its code; the log says more under {{}}')
 

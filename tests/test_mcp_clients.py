@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -49,6 +50,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = {"cmd": "done", "result": {"title": "ö", "size": 2**60}}
     blocks = {
         "quick": scripted(emit, done, signature="{path: text} -> {size: number, title: text}"),
+        "takes-number": scripted({"cmd": "done", "result": 1}, signature="{size: number} -> number"),
         "spin": scripted({"cmd": "done", "result": 1}, init=SPIN, signature="{} -> json"),
         "opens": scripted({"cmd": "open", "path": "secret.txt"}, {"cmd": "done", "result": 1}, signature="{} -> json"),
     }
@@ -81,16 +83,20 @@ def address(pipelines: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def connected(transport: str, mode: str, pipelines: Path, address: str, options: Sequence[str] = ()) -> AsyncIterator[Client]:
+async def connected(
+    transport: str, mode: str, pipelines: Path, address: str, options: Sequence[str] = (), name: str = "test"
+) -> AsyncIterator[Client]:
     """The official client."""
+    info = t.Implementation(name=name, version="1")
     if transport == "stdio":
         arguments = ["-m", "cuttlefish", "mcp", str(pipelines), *options]
-        async with Client(StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ)), mode=mode) as client:
+        server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
+        async with Client(server, mode=mode, client_info=info) as client:
             yield client
         return
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http,
-        Client(streamable_http_client(address, http_client=http), mode=mode) as client,
+        Client(streamable_http_client(address, http_client=http), mode=mode, client_info=info) as client,
     ):
         yield client
 
@@ -119,13 +125,15 @@ async def test_the_official_client_lists_and_calls_every_tool(transport: str, mo
             return await client.call_tool(name, arguments, progress_callback=note)
 
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"quick", "spin", "opens", "asks", *OWN}
+        assert set(tools) == {"quick", "spin", "opens", "asks", "takes-number", *OWN}
         assert client.protocol_version == ("2026-07-28" if mode == "2026-07-28" else "2025-11-25")
         assert tools["quick"].input_schema["required"] == ["path"]
         assert (tools["asks"].description or "").startswith("Cannot be used on this machine now: ")
 
         envelope = value_of(await call("quick", {"path": "a"}))
         assert envelope["result"] == {"title": "ö", "size": str(2**60)}
+        again = value_of(await call("takes-number", {"size": envelope["result"]["size"]}))  # by a client that has only doubles
+        assert again["status"] == "completed"
 
         wrong = await call("quick", {"path": 3})
         assert wrong.is_error
@@ -154,7 +162,7 @@ async def test_the_official_client_lists_and_calls_every_tool(transport: str, mo
         assert (await call("describe_family", {"family": "none"})).is_error
         with pytest.raises(MCPError, match='unknown tool "quikc"; did you mean "quick"'):
             await client.call_tool("quikc", {})
-    assert called == {"quick", "spin", "opens", "asks", *OWN}
+    assert called == {"quick", "spin", "opens", "asks", "takes-number", *OWN}
     assert "running" in {message for _, message in progress}
 
 
@@ -218,6 +226,47 @@ async def test_a_cancelled_call_is_cancelled_for_a_client_over_http_that_is_gone
                     pass
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_with_many_calls_keeps_no_other_waiting_for_more_than_one_of_them(mode: str, pipelines: Path) -> None:
+    waits = trio.Event()
+    told: list[str | None] = []
+
+    async def note(number: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+        waits.set()
+
+    with http_server(pipelines, "--max-jobs", "1") as address:
+        async with (
+            connected("http", mode, pipelines, address, name="many") as many,
+            connected("http", mode, pipelines, address, name="few") as few,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def jobs(status: str, count: int) -> list[str]:
+                """Their ids, as soon as there are so many."""
+                with trio.fail_after(60):
+                    while len(found := value_of(await few.call_tool("jobs_list", {"status": status}))["jobs"]) != count:
+                        pass
+                return [job["job_id"] for job in found]
+
+            async def end_two_when_it_waits() -> None:
+                await waits.wait()
+                for _ in range(2):  # the one that ran before, and the one whose turn came first
+                    (running,) = await jobs("running", 1)
+                    await few.call_tool("job_cancel", {"job_id": running})
+
+            for _ in range(21):
+                nursery.start_soon(many.call_tool, "spin", {})
+            await jobs("running", 1)
+            await jobs("queued", 20)
+            nursery.start_soon(end_two_when_it_waits)
+            with trio.fail_after(60):
+                answer = value_of(await few.call_tool("quick", {"path": "a"}, progress_callback=note))
+            assert (answer["status"], told[0]) == ("completed", "waiting: 1 job ahead")
+            await jobs("queued", 18)
+            nursery.cancel_scope.cancel()
+
+
 async def test_an_older_client_whose_stream_breaks_without_a_word_frees_what_its_call_used(address: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
     info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
@@ -260,6 +309,20 @@ async def test_a_request_without_the_token_or_from_a_page_is_refused(headers: An
     assert TOKEN not in answer.text
 
 
+@pytest.mark.parametrize("authorization", ["", f"Authorization: Bearer {TOKEN}\r\n"], ids=["no token", "the token"])
+def test_a_websocket_is_refused_whoever_asks(authorization: str, address: str) -> None:
+    url = httpx2.URL(address)
+    assert url.port is not None
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(
+            f"GET {url.path} HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n{authorization}{upgrade}"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        with connection.makefile("rb") as answer:
+            assert answer.readline().startswith(b"HTTP/1.1 403 ")
+
+
 async def test_a_local_origin_is_served(address: str) -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     headers = {
@@ -295,6 +358,55 @@ async def test_an_agent_runs_its_own_pipeline_only_where_that_is_allowed_and_wit
         assert {violation["field"] for violation in violations} == {"pipeline"}
         told = [violation["message"].split(" ")[0] for violation in violations]
         assert told == [f"pipeline:{line}:" for line in (1, 2, 3, 4, 5, 6, 9)]
+
+
+async def test_what_is_wrong_with_an_agents_own_pipeline_or_its_input_is_told_before_a_job_starts(pipelines: Path) -> None:
+    async with connected("stdio", "2026-07-28", pipelines, "", ["--allow-pipelines", "--read", str(pipelines)]) as client:
+
+        async def run(pipeline: str, input: object) -> t.CallToolResult:
+            return await client.call_tool("run_pipeline", {"pipeline": pipeline, "input": input})
+
+        async def violations(pipeline: str, input: object) -> list[tuple[str, str, str]]:
+            result = await run(pipeline, input)
+            assert result.is_error
+            told = value_of(result)["validation_failed"]
+            return [(violation["field"], violation["rule"], violation["message"]) for violation in told]
+
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        example = (listed["run_pipeline"].description or "").split("\n\n")[1]
+        assert await violations(example, {"path": 3, "pth": 1}) == [
+            ("input.path", "type", "input.path must be text, found 3"),
+            ("input.pth", "unknown", 'there is no argument input.pth; did you mean "path"?'),
+        ]
+        assert await violations(example, {}) == [("input.path", "required", "input.path is missing")]
+        for pipeline, message in (
+            (example.replace('"chunk"', '"chnk"'), '6: there is no block "chnk" here; did you mean "chunk"?'),
+            (
+                example.replace("out.pages", "out.kind"),
+                '7: node "pieces": input.pages must be [{text: text}], and "pages.out.kind" gives text',
+            ),
+            ("[", "1: is not TOML: invalid initial character for a key part"),
+        ):
+            assert await violations(pipeline, {"path": "a.txt"}) == [("pipeline", "pipeline", f"pipeline:{message}")]
+        assert value_of(await client.call_tool("jobs_list", {}))["jobs"] == []
+        assert value_of(await run(example, {"path": str(pipelines / "quick.toml")}))["status"] == "completed"
+
+
+def test_whoever_starts_a_server_is_told_what_agents_would_miss(tmp_path: Path) -> None:
+    example = '[[examples]]\ntitle = "Wrong"\ninput = { items = 3 }\n'
+    for number in range(58):
+        text = f'name = "join-{number}"\nblock = "join"\n'
+        (tmp_path / f"{number:02}.toml").write_text(text + (example if number == 7 else ""))
+    (tmp_path / "asks.toml").write_text('name = "asks"\nmodel = "llama-cpp:absent"\nblock = "summarize"\n')
+    command = [sys.executable, "-m", "cuttlefish", "mcp", str(tmp_path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "")
+    fits, asks, many = done.stderr.splitlines()
+    wrong = "the example does not fit what the pipeline takes, {items: [json]}: the example.items must be a list, [json], found 3"
+    assert fits == f"cuttlefish: warning: {tmp_path}/07.toml:3: {wrong}"
+    assert asks.startswith('cuttlefish: warning: asks cannot be used now: there is no model named "absent" on this machine. ')
+    told = "there are 65 tools, and many clients take no more than 64; share the skills among several servers"
+    assert many == f"cuttlefish: warning: {told}"
 
 
 def test_without_anything_to_serve_the_command_says_what_to_name(capfd: pytest.CaptureFixture[str]) -> None:

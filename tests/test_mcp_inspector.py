@@ -25,11 +25,13 @@ def inspect(*arguments: str, home: Path) -> tuple[int, Any, str]:
 
 
 def test_the_inspector_finds_no_error_in_the_tools_and_calls_each_over_both_transports(tmp_path: Path) -> None:
-    (tmp_path / "quick.wasm").write_bytes(scripted({"cmd": "done", "result": 3}, signature="{path: text} -> number").wasm)
+    (tmp_path / "quick.wasm").write_bytes(
+        scripted({"cmd": "done", "result": 3}, signature="{path: text, size: number} -> number").wasm
+    )
     pipeline = tmp_path / "quick.toml"
     pipeline.write_text('name = "quick"\ndescription = "Counts."\nblock = "./quick.wasm"\n')
     calls = {
-        "quick": ["path=a.txt"],
+        "quick": ["path=a.txt", "size=3"],
         "describe_skill": ["skill=quick"],
         "describe_family": ["family=none"],
         "job_status": ["job_id=none"],

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuttlefish.mcp.stdio_wire import MOST_LINE_BYTES, Refused, read_message
+from cuttlefish.mcp.stdio_wire import MOST_LINE_BYTES, Refused, read_message, write_in_pieces
 
 SERVER = str(Path(__file__).parent / "servers" / "agent_server.py")
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
@@ -430,3 +430,23 @@ def test_any_line_is_a_message_or_is_told_what_is_wrong(line: bytes) -> None:
     if isinstance(message, Refused):
         assert message.message.isprintable()
         assert json.loads(message.as_error().model_dump_json())["error"]["code"] in (-32700, -32600)
+
+
+PARTS = st.tuples(st.text(max_size=3), st.text(max_size=5), st.sampled_from([1, 200_000]))
+LONG = PARTS.map(lambda parts: parts[0] + parts[1] * parts[2])
+
+
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | LONG,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=6,
+    )
+)
+def test_a_long_message_is_written_in_pieces_that_make_one_line(value: Any) -> None:
+    pieces = write_in_pieces(value)
+    line = b"".join(pieces)
+    assert json.loads(line) == value
+    assert line.count(b"\n") == line.endswith(b"\n") == 1
+    assert max(map(len, pieces)) < 4 << 20

@@ -76,9 +76,14 @@ async def host() -> AsyncIterator[Host]:
 
 
 async def outcome(skill: Skill, **arguments: Any) -> object:
-    assert check_arguments(skill, arguments) == []
-    envelope = await skill.start(arguments).envelope()
+    checked = check_arguments(skill, arguments)
+    assert checked.violations == []
+    envelope = await skill.start(checked.values).envelope()
     return envelope.result if envelope.error is None else (envelope.error.code, envelope.error.message)
+
+
+def messages(skill: Skill, **arguments: Any) -> list[str]:
+    return [violation.message for violation in check_arguments(skill, arguments).violations]
 
 
 async def refused(host: Host, *sources: str) -> list[str]:
@@ -103,8 +108,10 @@ async def test_a_function_is_a_skill_with_its_types_rules_and_shared_state(folde
         }
         assert (skill.description, skill.examples) == ("Add a name.", (Example("One", {"name": "b"}),))
         assert (skill.annotations.read_only, skill.annotations.destructive, skill.annotations.open_world) == (False, True, True)
-        assert {one.rule for one in check_arguments(skill, {"name": "B", "store": {}})} == {"pattern", "unknown"}
-        assert [one.message for one in check_arguments(skill, {"name": "b", "times": 4})] == ["times must be from 1 to 3, found 4"]
+        assert {one.rule for one in check_arguments(skill, {"name": "B", "store": {}}).violations} == {"pattern", "unknown"}
+        assert [one.message for one in check_arguments(skill, {"name": "b", "times": 4}).violations] == [
+            "times must be from 1 to 3, found 4"
+        ]
         assert await outcome(skill, name="b", times=2) == ["a", "b", "b", "b"]
         assert await outcome(skill, name="c") == ["a", "b", "b", "c", "b", "c"]
         assert not Path("closed.txt").exists()
@@ -145,7 +152,7 @@ async def test_arguments_and_results_are_what_the_annotations_say(
     async with open_skills(host, [Path("own.py")]) as skills:
         shift, lie = skills.skills["shift"], skills.skills["lie"]
         assert await outcome(shift, point={"x": 1}, by=[2, 3]) == {"x": 6, "kind": "a"}
-        assert [one.field for one in check_arguments(shift, {"point": {"x": 1.5, "kind": "c"}, "by": [1, "2"]})] == [
+        assert [one.field for one in check_arguments(shift, {"point": {"x": 1.5, "kind": "c"}, "by": [1, "2"]}).violations] == [
             "point.x",
             "point.kind",
             "by[1]",
@@ -160,10 +167,114 @@ async def test_arguments_and_results_are_what_the_annotations_say(
         assert await outcome(skills.skills["big"]) == 2**70
         for name, arguments in (("shift", {"point": {"x": 1}, "by": []}), ("big", {}), ("fail", {"code": "x"})):
             skill = skills.skills[name]
-            envelope = (await skill.start(arguments).envelope()).model_dump(mode="json")
+            envelope = (await skill.start(check_arguments(skill, arguments).values).envelope()).model_dump(mode="json")
             Draft202012Validator(skill.output_schema).validate(envelope)
         wide = {"status": "completed", "result": str(2**70), "usage": envelope["usage"]}
         Draft202012Validator(skills.skills["big"].output_schema).validate(wide)
+
+
+VALIDATED = """
+import datetime
+from pydantic import AfterValidator, field_validator, model_validator
+
+SEEN = []
+
+def even(n: int) -> int:
+    SEEN.append(n)
+    if n == 13:
+        raise KeyError(n)
+    if n % 2:
+        raise ValueError("an even number is needed")
+    return n // 2
+
+class Span(BaseModel):
+    first: datetime.date
+    last: datetime.date
+
+    @model_validator(mode="after")
+    def ordered(self):
+        assert self.first <= self.last, "last is before first"
+        return self
+
+@skill(description="d", rules=[Range(field="n", max=100)])
+async def half(
+    n: Annotated[int, AfterValidator(even)] = 0,
+    spans: list[Span] = [],
+    either: Annotated[int, AfterValidator(even)] | datetime.date | None = None,
+    renamed: Annotated[int | None, Field(alias="from")] = None,
+) -> list[int]:
+    return [n, *[(span.last - span.first).days for span in spans], SEEN.count(2 * n), renamed or 0]
+"""
+
+
+async def test_what_only_a_type_of_python_can_refuse_is_told_before_a_job_starts_and_is_read_once(
+    folder: Folder, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.file("own.py", HEAD + VALIDATED)
+    async with open_skills(host, [Path("own.py")]) as skills:
+        skill = skills.skills["half"]
+        assert await outcome(skill, n=8, spans=[{"first": "2026-01-01", "last": "2026-01-31"}], **{"from": 3}) == [4, 30, 1, 3]
+        assert [one.as_json() for one in check_arguments(skill, {"n": 7}).violations] == [
+            {"field": "n", "rule": "validator", "message": "n: an even number is needed", "expected": None, "got": 7}
+        ]
+        assert messages(skill, n=200) == ["n must be at most 100, found 200"]
+        spans = [{"first": "2026-01-01", "last": "soon"}, {"first": "2026-01-02", "last": "2026-01-01"}]
+        wrong = check_arguments(skill, {"spans": spans, "either": 3}).violations
+        assert [(one.field, one.rule) for one in wrong] == [
+            ("spans[0].last", "type"),
+            ("spans[1]", "validator"),
+            ("either", "validator"),
+            ("either", "type"),
+        ]
+        date = "must be a valid date in the format YYYY-MM-DD, input is too short"
+        assert [one.message for one in wrong] == [
+            f'spans[0].last {date}, found "soon"',
+            "spans[1]: last is before first",
+            "either: an even number is needed",
+            "either must be a valid date, found 3",
+        ]
+        with pytest.raises(CuttlefishError) as caught, caplog.at_level(logging.ERROR):
+            check_arguments(skill, {"n": 13})
+        assert caught.value.code == "internal"
+        assert caught.value.message.startswith('"half" broke on its arguments, which is a fault in its code; the log says more')
+        assert caught.value.message.rpartition(" ")[2] in caplog.text
+
+
+async def test_an_example_that_does_not_fit_its_skill_is_refused_at_start(folder: Folder, host: Host) -> None:
+    folder.file(
+        "own.py",
+        HEAD
+        + VALIDATED.replace(
+            "@skill(",
+            "@skill(examples=[Example('Well', {'n': 2}), Example('Odd', {'n': 3}), Example('Much', {'n': 200, 'm': 1}),"
+            " Example('Breaks', {'n': 13})], ",
+        ),
+    )
+    first, second, third = await refused(host, "own.py")
+    assert first == 'own.py:36: skill "half": its example "Odd" is wrong: n: an even number is needed'
+    assert second == 'own.py:36: skill "half": its example "Much" is wrong: there is no argument m; known: n, spans, either, from'
+    assert third.startswith('own.py:36: skill "half": its example "Breaks" cannot be checked: "half" broke on its arguments, ')
+
+
+async def test_a_skill_that_ends_the_process_ends_its_job_alone(folder: Folder, host: Host) -> None:
+    folder.file("own.py", HEAD + "import sys\n@skill(description='d')\nasync def leaves(n: int) -> int:\n    sys.exit(n)\n")
+    folder.file("script.py", "import sys\nsys.exit(3)\n")
+    async with open_skills(host, [Path("own.py")]) as skills:
+        code, message = await outcome(skills.skills["leaves"], n=0)  # type: ignore[misc]  # a pair, where it failed
+    assert (code, message.startswith('"leaves" broke, which is a fault in its code')) == ("internal", True)
+    assert await refused(host, "script.py") == ["script.py:2: cannot be loaded: SystemExit: 3"]
+
+
+async def test_a_parameter_may_be_called_whatever_python_allows(folder: Folder, host: Host) -> None:
+    folder.file(
+        "own.py", HEAD + "@skill(description='d')\nasync def s(json: str, _x: int, model_config: int = 3) -> list[object]:\n"
+    )
+    with (folder.path / "own.py").open("a") as file:
+        file.write("    return [json, _x, model_config]\n")
+    async with open_skills(host, [Path("own.py")]) as skills:
+        skill = skills.skills["s"]
+        assert skill.input_schema["required"] == ["json", "_x"]
+        assert await outcome(skill, json="j", _x=1) == ["j", 1, 3]
 
 
 RUNS = """
@@ -250,6 +361,40 @@ async def test_a_skill_has_a_probe_a_family_and_hints_of_its_own(folder: Folder,
         assert skills.skills["look"].annotations.read_only
 
 
+async def test_a_probe_that_breaks_makes_its_own_skill_unavailable(
+    folder: Folder, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    breaks = "async def away():\n    raise KeyError('disk')\n"
+    nothing = "async def here():\n    return None\n"
+    probes = PROBES.replace("async def away():", breaks + "async def gone():").replace(
+        "async def here():", nothing + "async def ok():"
+    )
+    folder.file("own.py", HEAD + probes)
+    async with open_skills(host, [Path("own.py")]) as skills:
+        with caplog.at_level(logging.ERROR):
+            found = await probe_skill(skills.skills["look"])
+        assert isinstance(found, Unavailable)
+        assert found.reason == 'the probe of family "disks" broke, which is a fault in its code'
+        assert (found.hint or "").removeprefix("The log says more under ") in caplog.text
+
+
+async def test_what_is_given_for_a_part_of_a_skill_and_is_none_is_told(folder: Folder, host: Host) -> None:
+    parts = "rules=[3], examples=[{'n': 1}], family='disks', annotations=1, use_cases=[2], probe=5, description='d' * 4000"
+    folder.file("own.py", HEAD + f"@skill({parts})\nasync def odd(n: int) -> int:\n    return n\n")
+    assert await refused(host, "own.py") == [
+        f'own.py:13: skill "odd": {told}'
+        for told in (
+            "its description may have 3500 characters, and has 4000",
+            'each of its examples must be an Example, found {"n": 1}',
+            "each of its use cases must be text, found 2",
+            "each of its rules must be a rule, such as Range, found 3",
+            'its family must be a Family, found "disks"',
+            "its annotations must be Annotations, found 1",
+            "its probe must be an async function, found 5",
+        )
+    ]
+
+
 async def test_two_families_of_one_name_are_one_too_many(folder: Folder, host: Host) -> None:
     other = "Family('disks', 'Others.', here)"
     folder.file("own.py", HEAD + PROBES + f"@skill(description='d', family={other})\nasync def third() -> int:\n    return 3\n")
@@ -268,7 +413,8 @@ async def test_all_that_is_wrong_with_python_files_is_told_at_their_lines(folder
         "@shared\ndef untyped():\n    return 1\n"
         "@skill(description='d')\nasync def odd(x: Odd) -> Odd:\n    return 1\n"
         "@skill(description='d')\nasync def many(*x: int) -> int:\n    return 1\n"
-        "@skill(description='d')\nasync def gone(x: 'Nowhere') -> int:\n    return 1\n",
+        "@skill(description='d')\nasync def gone(x: 'Nowhere') -> int:\n    return 1\n"
+        "@skill(description='d')\nasync def off(x: int = 'three', y: str = None) -> int:\n    return 1\n",
     )
     told = await refused(host, "broken.py", "syntax.py", "none.py", "wrong.py")
     assert told == [
@@ -285,6 +431,8 @@ async def test_all_that_is_wrong_with_python_files_is_told_at_their_lines(folder
         'wrong.py:12: skill "odd": it returns a type that cannot be written as JSON, Odd',
         'wrong.py:15: skill "many": its parameter "x" must be a single one with an annotation',
         "wrong.py:18: skill \"gone\": its annotations cannot be read: name 'Nowhere' is not defined",
+        'wrong.py:21: skill "off": its parameter "x" has a default that is not of its type, "three"',
+        'wrong.py:21: skill "off": its parameter "y" has a default that is not of its type, null',
     ]
 
 

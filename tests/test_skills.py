@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from jsonschema import Draft202012Validator
 from pipelines import Folder
 from pydantic import JsonValue
@@ -18,9 +19,9 @@ from cuttlefish import Envelope, Host, open_host
 from cuttlefish.mcp.checking import check_arguments
 from cuttlefish.mcp.describe import describe_family, describe_skill
 from cuttlefish.mcp.loading import open_skills
-from cuttlefish.mcp.probes import Needs, probe_needs, probe_skill
+from cuttlefish.mcp.probes import Needs, probe_family, probe_needs, probe_skill
 from cuttlefish.mcp.schemas import LARGE_RESULT, envelope_schema
-from cuttlefish.mcp.skill import Ready, Skill, SkillSet, Unavailable
+from cuttlefish.mcp.skill import Family, Ready, Skill, SkillSet, Unavailable
 from cuttlefish.pipeline.spec import PipelineError
 
 FILE = """
@@ -82,7 +83,7 @@ async def refused(host: Host, *sources: str, **options: Any) -> list[str]:
 
 
 def told(skill: Skill, arguments: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
-    return [violation.as_json() for violation in check_arguments(skill, arguments)]
+    return [violation.as_json() for violation in check_arguments(skill, arguments).violations]
 
 
 async def test_a_pipeline_says_what_an_agent_has_to_know(stack: AsyncExitStack, folder: Folder, host: Host) -> None:
@@ -242,6 +243,9 @@ def test_hostile_arguments_are_answered_quickly_and_shortly() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert [one["rule"] for one in told(skill, {"z": deep})] == ["depth"]
+    assert [one["message"] for one in told(skill, {"y": [[1] * 1000] * 300})] == [
+        "the arguments hold more than 200000 values; give a file's path"
+    ]
     assert [one["rule"] for one in told(skill, {"x": "a" * 16_000 + "b"})] == ["pattern"]
     assert told(skill, {"x": "a" * 1_000_000})[0]["message"].startswith(
         "x may have 16384 characters, because a pattern is tried on it"
@@ -476,6 +480,14 @@ async def test_a_folder_that_is_gone_and_a_variable_that_is_not_set_are_told(tmp
     assert await probe_needs(Needs(variables=("NO_SUCH_VARIABLE",))) == Unavailable(
         "the environment variable NO_SUCH_VARIABLE is not set", "Set it where the server is started"
     )
+
+
+async def test_a_probe_that_hangs_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+    async def hang() -> Ready:
+        await trio.sleep_forever()
+
+    found = await probe_family(Family("disks", "What is on them.", hang))
+    assert found == Unavailable('the probe of family "disks" has not answered within 30 seconds')
 
 
 async def test_a_skill_is_described_in_plain_text(stack: AsyncExitStack, folder: Folder, host: Host) -> None:

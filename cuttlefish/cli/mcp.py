@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -109,11 +110,13 @@ async def _serve(
                 if isinstance(face, StdioDescriptors):
                     from cuttlefish.mcp.stdio_wire import serve_stdio
 
+                    _warn(server.warnings)
                     await serve_stdio(server, face)
                 else:
                     from cuttlefish.mcp.http_server import HttpFace, serve_http
 
                     _tell_address(face, len(skills.skills), shows_token=not options.token_env)
+                    _warn(server.warnings)
                     await serve_http(server.server, HttpFace(face.listener, face.token, face.names), told_to_end.wait)
         nursery.cancel_scope.cancel()
 
@@ -173,6 +176,11 @@ def _http(options: argparse.Namespace) -> _Http:
         raise UsageError(f"--http: {options.http}: {(error.strerror or str(error)).lower()}") from None
     named = f"[{name}]" if ":" in name else name
     return _Http(listener, token, ("localhost", "127.0.0.1", "[::1]", named.lower()) if is_local else None)
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"cuttlefish: warning: {warning}", file=sys.stderr, flush=True)
 
 
 def _tell_address(face: _Http, count: int, *, shows_token: bool) -> None:

@@ -25,7 +25,8 @@ class Job:
         self.id = id
         self.status = JobStatus.QUEUED
         self.jobs_ahead = jobs_ahead
-        """How many jobs have their turn before this one, while it is queued."""
+        """How many of the jobs that wait have their turn before this one, while it is queued. It rises when a client with fewer of
+        them comes (see `Host.start`)."""
         self.scope = trio.CancelScope()
         """What the host runs the job in."""
         self.nodes: dict[str, NodeRecord] = {}

@@ -37,16 +37,21 @@ class AuditLog:
 
     async def write(self, *, client: str, tool: str, arguments: Mapping[str, object], outcome: str, duration_s: float) -> None:
         """Add a line, also when the call was cancelled. A disk that fails is told once in the log and ends no call."""
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "client": client,
-            "tool": tool,
-            "arguments_sha256": digest_arguments(arguments),
-            "outcome": outcome,
-            "duration_ms": round(1000 * duration_s, 1),
-        }
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+        def append() -> None:
+            line = {
+                "time": time,
+                "client": client,
+                "tool": tool,
+                "arguments_sha256": digest_arguments(arguments),  # here, as it takes a while where there are 32 MiB of them
+                "outcome": outcome,
+                "duration_ms": round(1000 * duration_s, 1),
+            }
+            self._append(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._append, json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            await trio.to_thread.run_sync(append)
 
     def _append(self, line: bytes) -> None:
         try:

@@ -1,6 +1,6 @@
 """One call of a skill: checked, started, waited for, answered."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import mcp_types as t
@@ -8,14 +8,16 @@ import trio
 from pydantic import JsonValue
 
 from cuttlefish.background import background_tasks
+from cuttlefish.errors import CuttlefishError
 from cuttlefish.host import Host
-from cuttlefish.jobs.job import Job
-from cuttlefish.mcp.checking import Violation, check_arguments
+from cuttlefish.jobs.turns import Client
+from cuttlefish.mcp.checking import check_arguments
 from cuttlefish.mcp.images import image_content
 from cuttlefish.mcp.jobs_store import JobsStore, StoredJob
 from cuttlefish.mcp.probes import probe_skill
 from cuttlefish.mcp.results import compact_json, result_uri
-from cuttlefish.mcp.skill import Availability, Skill, SkillSet, Unavailable
+from cuttlefish.mcp.skill import Availability, Ready, Skill, SkillSet, Unavailable
+from cuttlefish.pipeline.violations import Violation
 from cuttlefish_abi import JobStatus
 
 __all__ = [
@@ -64,27 +66,32 @@ class Service:
                 nursery.start_soon(probe, skill)
 
 
-async def start_skill(service: Service, skill: Skill, arguments: Mapping[str, JsonValue]) -> StoredJob | t.CallToolResult:
-    """Start a job of the skill, or answer why there is none: arguments that do not fit, something that is missing here."""
-    violations = await trio.to_thread.run_sync(check_arguments, skill, arguments)
-    if violations:
-        return answer_violations(violations)
-    if isinstance(service.availability[skill.name], Unavailable):
+async def start_skill(
+    service: Service, skill: Skill, arguments: Mapping[str, JsonValue], client: Client
+) -> StoredJob | t.CallToolResult:
+    """Start a job of the skill, or answer why there is none: arguments that do not fit, something that is missing here, no room.
+
+    What the skill needs is looked at unless the service knows it to be there.
+    """
+    try:
+        checked = await trio.to_thread.run_sync(check_arguments, skill, arguments)
+    except CuttlefishError as error:
+        return refuse(error.code, error.message)
+    if checked.violations:
+        return answer_violations(checked.violations)
+    availability = service.availability.get(skill.name)
+    if not isinstance(availability, Ready):
         # It may have come since: a model that was fetched, a program that was installed.
-        service.availability[skill.name] = await probe_skill(skill)
-    availability = service.availability[skill.name]
+        availability = await probe_skill(skill)
+        if skill.name in service.availability:
+            service.availability[skill.name] = availability
     if isinstance(availability, Unavailable):
         told: dict[str, JsonValue] = {"reason": availability.reason}
         told |= {"hint": availability.hint} if availability.hint else {}
         return answer_value({"unavailable": told}, is_error=True)
-    return start_job(service, skill.name, lambda: skill.start(arguments))
-
-
-def start_job(service: Service, tool: str, start: Callable[[], Job]) -> StoredJob | t.CallToolResult:
-    """Start a job, unless too many wait already."""
-    if service.store.is_full:
-        return refuse("limit_exceeded", "too many jobs wait already; ask again when some are done (jobs_list shows them)")
-    return service.store.add(tool, start())
+    if not service.store.has_room(client):
+        return refuse("limit_exceeded", "too many of your jobs wait already; ask again when some are done (jobs_list shows them)")
+    return service.store.add(skill.name, skill.start(checked.values, client), client)
 
 
 async def wait_for_job(
@@ -169,7 +176,7 @@ RUNNING: dict[str, JsonValue] = {
 """The schema of what `answer_running` answers."""
 
 
-def answer_violations(violations: list[Violation]) -> t.CallToolResult:
+def answer_violations(violations: Sequence[Violation]) -> t.CallToolResult:
     """Arguments that do not fit, each with its place and what would."""
     return answer_value({"validation_failed": [violation.as_json() for violation in violations]}, is_error=True)
 

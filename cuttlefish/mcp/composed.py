@@ -5,21 +5,27 @@ itself no file, brings no model, no limit and no password, and its models stay o
 """
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import mcp_types as t
 import trio
+from pydantic import JsonValue
 
 from cuttlefish.host import JobOptions
-from cuttlefish.mcp.calls import answer_violations, start_job
-from cuttlefish.mcp.checking import Violation
+from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
+from cuttlefish.mcp.calls import answer_violations, start_skill
 from cuttlefish.mcp.jobs_store import StoredJob
+from cuttlefish.mcp.pipelines import pipeline_skill, skill_problems
 from cuttlefish.mcp.tools import Call, ServerTool
 from cuttlefish.pipeline.block_store import BlockStore, blocks_folder
 from cuttlefish.pipeline.catalog import builtin_blocks
 from cuttlefish.pipeline.places import Problem
 from cuttlefish.pipeline.spec import LoadedPipeline, PipelineError, read_pipeline
+from cuttlefish.pipeline.violations import Violation
 from cuttlefish_abi.strict_json import show, suggest
 
 __all__ = ["Composer"]
@@ -32,34 +38,51 @@ MAY_BE_SET = {"name", "description", "block", "nodes", "timeout", "model", "data
 """Of a pipeline's keys. What is new in pipelines is refused here until somebody has thought about it."""
 
 
+DESCRIPTION = """Runs a pipeline that you write of this machine's blocks, checked before it runs. Answers with an Envelope. Such as:
+
+name = "pieces"
+[nodes.pages]
+block = "read-document"
+input = { path = "job.input.path" }
+[nodes.pieces]
+block = "chunk"
+input = { pages = "pages.out.pages" }
+
+It grants itself no files, models or limits; paths in the input are opened as the operator allows."""
+PROPERTIES: dict[str, dict[str, JsonValue]] = {
+    "pipeline": {"type": "string", "description": "The pipeline's TOML text."},
+    "input": {
+        "type": "object",
+        "description": 'The job\'s input, such as {"path": "a.pdf"}. One that is no object stands in one: {"input": "a text"}.',
+    },
+}
+
+
 class Composer:
     """Runs pipelines that agents write, within the operator's options."""
 
     def __init__(self, options: JobOptions) -> None:
-        self._options = options.copy()
-        self._options["keep_images"] = True
-        self.tool = ServerTool(
-            NAME,
-            "Runs a pipeline that you write, of this machine's blocks, checked before it runs, and answers with one Envelope. "
-            'In TOML: name = "n"; then [nodes.a] block = "read-document"; then [nodes.b] block = "chunk", input = {pages = '
-            '"a.out.pages"}. It grants itself no files, models or limits; paths in the input are opened as the operator allows.',
-            {
-                "pipeline": {"type": "string", "description": "The pipeline's TOML text."},
-                "input": {"type": "object", "description": "The input of its first node."},
-            },
-            ("pipeline", "input"),
-            self._start,
-        )
+        self._options = options
+        self.tool = ServerTool(NAME, DESCRIPTION, PROPERTIES, ("pipeline", "input"), self._start)
 
     async def _start(self, call: Call) -> StoredJob | t.CallToolResult:
-        """Check the pipeline and start a job of it, or answer what is wrong with it."""
-        service, text = call.service, cast("str", call.arguments["pipeline"])
+        """Check the pipeline and its input and start a job of it, or answer what is wrong with them."""
+        host, text, value = call.service.host, cast("str", call.arguments["pipeline"]), call.arguments["input"]
         try:
-            loaded = await trio.to_thread.run_sync(self._read, text)
-            await service.host.check(loaded)
+            graph = await host.check(await trio.to_thread.run_sync(self._read, text))
+            if problems := skill_problems(graph):
+                raise PipelineError(problems)
         except PipelineError as error:
             return answer_violations([_violation(problem) for problem in error.problems])
-        return start_job(service, NAME, lambda: service.host.start(loaded, call.arguments["input"], **self._options))
+        skill = pipeline_skill(host, graph, None, self._options)
+
+        def start(values: Mapping[str, Any], client: Client = ()) -> Job:
+            return skill.start(values["input"], client)
+
+        schema: dict[str, JsonValue] = {"type": "object", "properties": {"input": dict(skill.input_schema)}}
+        return await start_skill(
+            call.service, replace(skill, name=NAME, input_schema=schema, start=start), {"input": value}, call.client
+        )
 
     def _read(self, text: str) -> LoadedPipeline:
         """The pipeline, if it stays within what an agent may write.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from cuttlefish.mcp.large_numbers import with_large_numbers
 from cuttlefish.mcp.skill import Availability, Example, Family, Skill, Unavailable
 
 __all__ = ["describe_availability", "describe_family", "describe_skill"]
@@ -24,7 +25,7 @@ def describe_skill(skill: Skill, availability: Availability) -> str:
         parts.append("\n".join(["Examples:", *map(_example, skill.examples[:MOST_EXAMPLES]), *more]))
     if skill.rules:
         parts.append("Rules, looked at before it runs:\n" + "\n".join(f"- {line}" for line in _rules(skill)))
-    parts.append("Arguments (JSON Schema):\n" + json.dumps(skill.input_schema, indent=2, ensure_ascii=False))
+    parts.append("Arguments (JSON Schema):\n" + json.dumps(with_large_numbers(skill.input_schema), indent=2, ensure_ascii=False))
     parts.append("Result (JSON Schema):\n" + json.dumps(skill.result_schema, indent=2, ensure_ascii=False))
     return "\n\n".join(parts) + "\n"
 
@@ -43,8 +44,7 @@ def describe_family(family: Family, skills: Sequence[tuple[Skill, Availability]]
 def describe_availability(availability: Availability) -> str:
     """The line that says whether something can be used now: `Ready.`, or why not and what the operator can do."""
     if isinstance(availability, Unavailable):
-        hint = f" {availability.hint.rstrip('.')}." if availability.hint else ""
-        return f"Unavailable: {availability.reason}.{hint}"
+        return f"Unavailable: {availability.told()}"
     return "Ready."
 
 

@@ -72,9 +72,17 @@ class _Gate:
         self._expected = b"Bearer " + face.token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        match scope["type"]:
+            case "http":
+                await self._serve(scope, receive, send)
+            case "lifespan":  # of the server, and no client's
+                await self._app(scope, receive, send)
+            case "websocket":
+                await send({"type": "websocket.close"})  # before it is accepted, so it is answered with 403
+            case other:
+                raise AssertionError(f"nobody may pass by {other}")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)
         if refusal is not None:
             await _refuse(send, *refusal)

@@ -3,6 +3,7 @@
 The one place that knows how long a job is remembered. Today that is as long as the server runs; a store that survives it goes here.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,14 +13,19 @@ import trio
 
 from cuttlefish.background import background_tasks
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
 from cuttlefish.jobs.updates import Dropped, Finished, Progress, TokenPiece
-from cuttlefish.mcp.results import Outcome, shorten_json, write_outcome
+from cuttlefish.mcp.results import Outcome, write_outcome
 from cuttlefish_abi import JobStatus
+from cuttlefish_abi.strict_json import clip, show
 
 __all__ = ["JobsStore", "StoredJob", "open_jobs_store"]
 
 MOST_UNFINISHED = 1_000
+"""Of all clients; what one may have is less, see `JobsStore.has_room`."""
 MOST_FINISHED = 1_000
+MOST_PROGRESS_CHARS = 200
+MOST_PROGRESS_PARTS = 10
 MOST_FINISHED_BYTES = 256 << 20
 """Of outcomes; the oldest are forgotten first. The newest stays, whatever its size."""
 
@@ -31,6 +37,8 @@ class StoredJob:
     id: str
     tool: str
     """The tool that started it."""
+    client: Client
+    """For whom."""
     started_at: datetime
     changed_at: datetime
     job: Job | None
@@ -40,7 +48,7 @@ class StoredJob:
     reports: int = 0
     """How often it reported progress."""
     progress: str = ""
-    """The newest of these reports, as JSON and cut short."""
+    """The newest of these reports, cut short."""
     outcome: Outcome | None = None
     over: trio.Event = field(default_factory=trio.Event)
     """Set when the outcome is there."""
@@ -76,19 +84,23 @@ class JobsStore:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._jobs: dict[str, StoredJob] = {}
-        self._unfinished = 0
+        self._unfinished: Counter[Client] = Counter()
+        """How many jobs wait or run: of each client, of each whole that it is part of, and of all, which is `()`."""
         self._bytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so many jobs wait or run that no more should be started."""
-        return self._unfinished >= MOST_UNFINISHED
+    def has_room(self, client: Client) -> bool:
+        """Whether one more job of the client may wait.
 
-    def add(self, tool: str, job: Job) -> StoredJob:
+        What is free of the room is shared: a machine may have as many places as it leaves free, and a program on it as many as are
+        left of these. So the room is never full for who comes later: one program has a third of it at most, one machine half.
+        """
+        return sum(self._unfinished[part] for part in _wholes(client)) < MOST_UNFINISHED
+
+    def add(self, tool: str, job: Job, client: Client) -> StoredJob:
         """Follow a job that was just started."""
         now = datetime.now(UTC)
-        stored = self._jobs[job.id] = StoredJob(job.id, tool, now, now, job)
-        self._unfinished += 1
+        stored = self._jobs[job.id] = StoredJob(job.id, tool, client, now, now, job)
+        self._unfinished.update(_wholes(client))
         self._nursery.start_soon(self._follow, stored, job)
         return stored
 
@@ -108,13 +120,13 @@ class JobsStore:
                     stored.tokens += 1
                 case Progress(value):
                     stored.reports += 1
-                    stored.progress = shorten_json(value, 200)
+                    stored.progress = _describe_progress(value)
                 case Dropped() | Finished():
                     pass
         envelope = await job.envelope()
         stored.outcome = await trio.to_thread.run_sync(write_outcome, envelope, job.id, job.images)
         stored.job = None
-        self._unfinished -= 1
+        self._unfinished -= Counter(_wholes(stored.client))
         self._bytes += stored.outcome.size_bytes
         self._forget()
         stored.over.set()
@@ -129,6 +141,20 @@ class JobsStore:
             count -= 1
             self._bytes -= stored.outcome.size_bytes
             del self._jobs[stored.id]
+
+
+def _describe_progress(value: object) -> str:
+    """What a job reported, as people read it: `{"message": "reading", "page": 3}` is `reading, page 3`."""
+    if not isinstance(value, dict) or len(value) > MOST_PROGRESS_PARTS:
+        return show(value, MOST_PROGRESS_CHARS)
+    plain = {name: part if isinstance(part, str) else show(part, MOST_PROGRESS_CHARS) for name, part in value.items()}
+    told = ", ".join(part if name == "message" else f"{name} {part[:MOST_PROGRESS_CHARS]}" for name, part in plain.items())
+    return clip(told, MOST_PROGRESS_CHARS)
+
+
+def _wholes(client: Client) -> list[Client]:
+    """All that it is part of, itself the last."""
+    return [client[:length] for length in range(len(client) + 1)]
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ async def open_skills(
     async with AsyncExitStack() as stack:
         for module, states in loader.modules:
             states.update(await enter_shared(module, stack))
-        yield SkillSet(loader.skills, loader.families)
+        yield SkillSet(loader.skills, loader.families, loader.warnings)
 
 
 class _Loader:
@@ -63,6 +63,7 @@ class _Loader:
         self.skills: dict[str, Skill] = {}
         self.families: dict[str, Family] = {}
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.modules: list[tuple[ModuleType, dict[Any, object]]] = []
         """Modules with skills, each with the place for its shared states, by type."""
         self._sources: dict[str, str] = {}
@@ -84,7 +85,7 @@ class _Loader:
             if isinstance(module, Problem):
                 self.problems.append(module)
             else:
-                self._add_module(module, str(source))
+                await self._add_module(module, str(source))
         else:
             self.problems.append(
                 Problem("is no source of skills: those are .toml files, folders of them, and .py files", str(source))
@@ -95,11 +96,11 @@ class _Loader:
         for point in importlib.metadata.entry_points(group=PYTHON_SKILLS):
             try:
                 module = await trio.to_thread.run_sync(point.load)
-            except Exception as error:  # noqa: BLE001  # whatever an installed package raises is told by its name
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever an installed package raises is told by its name
                 self.problems.append(Problem(f"cannot be loaded: {type(error).__name__}: {error}", f"entry point {point.name}"))
                 continue
             if isinstance(module, ModuleType):
-                self._add_module(module, f"entry point {point.name}")
+                await self._add_module(module, f"entry point {point.name}")
             else:
                 self.problems.append(Problem(f"{point.value} is no module; skills are offered as one", f"entry point {point.name}"))
 
@@ -111,6 +112,7 @@ class _Loader:
             return
         loaded, name = graph.loaded, graph.loaded.pipeline.family
         self.problems += skill_problems(graph)
+        self.warnings += graph.warnings
         family = None
         if name is not None:
             families = await trio.to_thread.run_sync(load_families, loaded.folder / FAMILY_FILE)
@@ -118,7 +120,7 @@ class _Loader:
         if not any(problem.file == str(file) for problem in self.problems):
             self._take(pipeline_skill(self.host, graph, family, self.options), loaded.problem("", "name"))
 
-    def _add_module(self, module: ModuleType, source: str) -> None:
+    async def _add_module(self, module: ModuleType, source: str) -> None:
         definitions = definitions_in(module)
         types, wrong = shared_types(module)
         self.problems += [replace(problem, file=_as_named(problem.file, source)) for problem in wrong]
@@ -127,11 +129,11 @@ class _Loader:
         states: dict[Any, object] = {}
         self.modules.append((module, states))
         for definition in definitions:
-            self._add_function(replace(definition, file=_as_named(definition.file, source)), types, states)
+            await self._add_function(replace(definition, file=_as_named(definition.file, source)), types, states)
 
-    def _add_function(self, definition: SkillDefinition, types: dict[Any, str], states: dict[Any, object]) -> None:
+    async def _add_function(self, definition: SkillDefinition, types: dict[Any, str], states: dict[Any, object]) -> None:
         place = Problem("", definition.file, definition.line)
-        bound = bind(self.host, definition, types, states, self.options)
+        bound = await trio.to_thread.run_sync(bind, self.host, definition, types, states, self.options)
         if isinstance(bound, list):
             self.problems += bound
             return

@@ -8,19 +8,17 @@ from pydantic import JsonValue
 
 from cuttlefish.host import Host, JobOptions
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.probes import Needs, probe_needs
 from cuttlefish.mcp.schemas import envelope_schema, input_schema, result_schema
-from cuttlefish.mcp.skill import Annotations, Availability, Example, Family, Skill
+from cuttlefish.mcp.skill import MOST_DESCRIPTION_CHARS, Annotations, Availability, Example, Family, Skill
 from cuttlefish.pipeline.families import LoadedFamilies
 from cuttlefish.pipeline.graph import Graph
 from cuttlefish.pipeline.inputs import WHOLE, arguments_of
 from cuttlefish.pipeline.places import Problem
 from cuttlefish_abi import Ty
 
-__all__ = ["MOST_DESCRIPTION_CHARS", "pipeline_family", "pipeline_skill", "skill_problems"]
-
-MOST_DESCRIPTION_CHARS = 3_500
-"""Of what an author writes: clients take 4,096 for all that is told."""
+__all__ = ["pipeline_family", "pipeline_skill", "skill_problems"]
 
 
 def skill_problems(graph: Graph) -> list[Problem]:
@@ -53,11 +51,9 @@ def pipeline_skill(host: Host, graph: Graph, family: Family | None, options: Job
     started_with["keep_images"] = True
     is_whole = form.type.kind not in ("record", "json")
 
-    def start(arguments: Mapping[str, JsonValue]) -> Job:
-        value = (
-            arguments.get(WHOLE, pipeline.input[WHOLE].default if WHOLE in pipeline.input else None) if is_whole else {**arguments}
-        )
-        return host.start(graph.loaded, value, **started_with)
+    def start(values: Mapping[str, JsonValue], client: Client = ()) -> Job:
+        value = values.get(WHOLE, pipeline.input[WHOLE].default if WHOLE in pipeline.input else None) if is_whole else {**values}
+        return host.start(graph.loaded, value, client=client, **started_with)
 
     async def probe() -> Availability:
         return await probe_needs(needs)

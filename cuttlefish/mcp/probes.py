@@ -3,7 +3,9 @@
 Its blocks are no part of this: they were loaded when it was, and each job checks them again.
 """
 
+import logging
 import os
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,14 @@ from pathlib import Path
 import trio
 
 from cuttlefish.inference.registry import find_missing
-from cuttlefish.mcp.skill import Availability, Ready, Skill, Unavailable
+from cuttlefish.mcp.skill import Availability, Family, Probe, Ready, Skill, Unavailable
 from cuttlefish.pipeline.settings import grant_problem
 
-__all__ = ["Needs", "probe_needs", "probe_skill"]
+__all__ = ["Needs", "probe_family", "probe_needs", "probe_skill"]
+
+PROBE_S = 30
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +39,31 @@ class Needs:
 
 async def probe_skill(skill: Skill) -> Availability:
     """Whether a skill can be used now. What its family lacks is told before what it lacks itself."""
-    if skill.family is not None and isinstance(shared := await skill.family.probe(), Unavailable):
+    if skill.family is not None and isinstance(shared := await probe_family(skill.family), Unavailable):
         return shared
-    return await skill.probe()
+    return await _told_by(skill.probe, f'skill "{skill.name}"')
+
+
+async def probe_family(family: Family) -> Availability:
+    """Whether what the skills of a family share is here."""
+    return await _told_by(family.probe, f'family "{family.name}"')
+
+
+async def _told_by(probe: Probe, what: str) -> Availability:
+    """What a probe says. One that breaks or hangs, which may be the operator's own, makes nothing else unavailable."""
+    found: object = None
+    try:
+        with trio.move_on_after(PROBE_S) as time:
+            found = await probe()
+        if time.cancelled_caught:
+            return Unavailable(f"the probe of {what} has not answered within {PROBE_S} seconds")
+        if not isinstance(found, Ready | Unavailable):
+            raise TypeError(f"a probe gives Ready or Unavailable, not {type(found).__name__}")
+    except Exception as error:  # noqa: BLE001  # whatever the operator's own code raises
+        reference = secrets.token_hex(4)
+        _log.error("the probe of %s broke: %s", what, reference, exc_info=error)
+        return Unavailable(f"the probe of {what} broke, which is a fault in its code", f"The log says more under {reference}")
+    return found
 
 
 async def probe_needs(needs: Needs) -> Availability:

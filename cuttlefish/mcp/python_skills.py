@@ -18,34 +18,55 @@ async def count_words(text: Annotated[str, Field(description="The text to count"
 import importlib.util
 import inspect
 import json
+import logging
 import os
+import secrets
 import sys
 import traceback
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar
 
 import trio
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 
-from cuttlefish.errors import SchemaMismatch
+from cuttlefish.errors import CuttlefishError
 from cuttlefish.host import Host, JobOptions, Runnable
 from cuttlefish.inference.backend import TokenMeter
 from cuttlefish.jobs.execution import Costs
 from cuttlefish.jobs.job import Job
+from cuttlefish.jobs.turns import Client
+from cuttlefish.mcp.checking import check_arguments
+from cuttlefish.mcp.large_numbers import with_large_numbers
+from cuttlefish.mcp.pydantic_errors import violations_of
 from cuttlefish.mcp.schemas import envelope_schema
-from cuttlefish.mcp.skill import NAME, Annotations, Availability, Example, Family, Probe, Ready, Skill
+from cuttlefish.mcp.skill import (
+    MOST_DESCRIPTION_CHARS,
+    NAME,
+    Annotations,
+    Availability,
+    Checked,
+    Example,
+    Family,
+    Probe,
+    Ready,
+    Skill,
+)
 from cuttlefish.pipeline.places import Problem
-from cuttlefish.pipeline.rules import Rule
+from cuttlefish.pipeline.rules import RULE_WORDS, Rule
 from cuttlefish.pipeline.spec import PipelineError
-from cuttlefish_abi import Envelope
+from cuttlefish_abi import Envelope, ErrorCode
+from cuttlefish_abi.strict_json import show
 
 __all__ = ["Context", "SkillDefinition", "bind", "definitions_in", "enter_shared", "load_module", "shared", "shared_types", "skill"]
+
+_log = logging.getLogger(__name__)
 
 MOST_MESSAGE_CHARS = 1_000
 END_S = 10.0  # for what a shared state does after its yield: a server that is ended has to come to its end
@@ -56,10 +77,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Context:
     """What a running skill may use beside its arguments: a parameter annotated with `Context` is given it."""
 
-    def __init__(self, host: Host, job: Job, costs: Costs, options: JobOptions) -> None:
+    def __init__(self, host: Host, job: Job, costs: Costs, client: Client, options: JobOptions) -> None:
         self._host = host
         self._job = job
         self._costs = costs
+        self._client = client
         self._options = options
 
     @property
@@ -78,7 +100,7 @@ class Context:
 
         Cancelling the wait cancels it.
         """
-        envelope = await self._host.run(what, input, **self._options)
+        envelope = await self._host.run(what, input, client=self._client, **self._options)
         usage = envelope.usage
         self._costs.meters.append(TokenMeter(usage.tokens_in, usage.tokens_out))
         if usage.model is not None:
@@ -174,7 +196,7 @@ def load_module(file: Path) -> ModuleType | Problem:
     sys.modules[name] = module  # annotations are looked up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  # whatever the operator's own code raises is told at its line
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever the operator's own code raises is told at its line
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
@@ -201,7 +223,7 @@ async def enter_shared(module: ModuleType, stack: AsyncExitStack) -> dict[Any, o
     for value in _shared_functions(module):
         try:
             states[_shared_type(value)] = await stack.enter_async_context(_entered(value))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = f'shared "{value.__name__}" broke: {type(error).__name__}: {error}'
             raise PipelineError([Problem(what, value.__code__.co_filename, value.__code__.co_firstlineno)]) from error
     return states
@@ -238,16 +260,19 @@ def bind(
         told = [f'skill "{definition.name}": {message}' for message in wrong.messages]
         return [Problem(message, definition.file, definition.line) for message in told]
 
-    def start(arguments: Mapping[str, JsonValue]) -> Job:
+    def start(values: Mapping[str, Any], client: Client = ()) -> Job:
         async def work(job: Job, costs: Costs) -> object:
-            given = form.read(arguments)
+            given = dict(values)
             for name, kind in form.injected.items():
-                given[name] = Context(host, job, costs, options) if kind is Context else states[kind]
-            return form.write(await definition.function(**given))
+                given[name] = Context(host, job, costs, client, options) if kind is Context else states[kind]
+            try:
+                return form.write(await definition.function(**given))
+            except* SystemExit as group:  # which would end the server
+                raise RuntimeError(f"the skill {definition.name} called sys.exit") from group
 
-        return host.start_task(definition.name, work)
+        return host.start_task(definition.name, work, client=client)
 
-    return Skill(
+    bound = Skill(
         name=definition.name,
         description=definition.description,
         input_schema=form.input_schema,
@@ -260,7 +285,22 @@ def bind(
         family=definition.family,
         probe=definition.probe or _ready,
         start=start,
+        read=form.read,
     )
+    problems = [Problem(f'skill "{bound.name}": {message}', definition.file, definition.line) for message in _wrong_examples(bound)]
+    return problems or bound
+
+
+def _wrong_examples(skill: Skill) -> Iterator[str]:
+    """What is wrong with the examples, from which an agent would learn."""
+    for example in skill.examples:
+        try:
+            violations = check_arguments(skill, example.arguments).violations
+        except CuttlefishError as error:
+            yield f"its example {show(example.title)} cannot be checked: {error.message}"
+            continue
+        if violations:
+            yield f"its example {show(example.title)} is wrong: {'; '.join(violation.message for violation in violations)}"
 
 
 async def _ready() -> Availability:
@@ -280,24 +320,32 @@ class _Form:
     """How arguments become parameters, and what is returned a result."""
 
     model: type[BaseModel]
+    parameters: Sequence[str]
+    """What each of the model's fields is called by the function."""
     injected: Mapping[str, Any]
     """The parameters that are no arguments, with their types."""
     result: TypeAdapter[Any]
     input_schema: dict[str, JsonValue]
     result_schema: dict[str, JsonValue]
 
-    def read(self, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """The arguments as the function's types have them.
+    def read(self, arguments: Mapping[str, JsonValue]) -> Checked:
+        """The arguments as the function's types have them; or what these find wrong that the schema cannot say.
 
         Raises:
-            SchemaMismatch: they do not have the types, in a way that the schema cannot say.
+            CuttlefishError: a validator broke, which is a fault of the function's module.
         """
         try:
             model = self.model.model_validate_json(json.dumps(dict(arguments)), strict=True)
         except ValidationError as error:
-            told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)[:5]]
-            raise SchemaMismatch("; ".join(told)) from None
-        return {name: getattr(model, name) for name in type(model).model_fields}
+            return Checked(arguments, violations_of(error, arguments))
+        except (Exception, SystemExit) as error:
+            reference = secrets.token_hex(4)
+            _log.exception("a validator of %s broke: %s", self.model.__name__, reference)
+            message = (
+                f'"{self.model.__name__}" broke on its arguments, which is a fault in its code; the log says more under {reference}'
+            )
+            raise CuttlefishError(message, code=ErrorCode.INTERNAL) from error
+        return Checked({name: getattr(model, field) for name, field in zip(self.parameters, type(model).model_fields, strict=True)})
 
     def write(self, result: object) -> object:
         """The result as JSON has it. A result of another type than the annotated one is a fault of the function.
@@ -314,6 +362,9 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
         wrong.append("its name may have letters, digits, - and _, 64 at most")
     if not definition.description:
         wrong.append("it has no description: give one, or write a docstring")
+    if len(definition.description) > MOST_DESCRIPTION_CHARS:
+        wrong.append(f"its description may have {MOST_DESCRIPTION_CHARS} characters, and has {len(definition.description)}")
+    wrong += _no_parts(definition)
     if not inspect.iscoroutinefunction(function):
         wrong.append("it must be an async function; blocking work belongs into trio.to_thread.run_sync")
     try:
@@ -321,6 +372,7 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
     except NameError as error:
         raise _Wrong(*wrong, f"its annotations cannot be read: {error}") from None
     fields: dict[str, Any] = {}
+    parameters: list[str] = []
     injected: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in hints or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -328,10 +380,15 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
         elif hints[name] is Context or any(hints[name] == kind for kind in types):
             injected[name] = hints[name]
         else:
-            fields[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+            default = ... if parameter.default is parameter.empty else parameter.default
+            own = default if isinstance(default, FieldInfo) else FieldInfo.from_annotation(hints[name])
+            hint = hints[name] if own.alias or own.validation_alias else Annotated[hints[name], Field(alias=name)]
+            # A field of the model has a name of ours: "json" or "_x" would not do, and are good names of parameters.
+            fields[f"argument_{len(fields)}"] = (hint, default)
+            parameters.append(name)
     if "return" not in hints:
         wrong.append("it must say what it returns, by an annotation")
-    for name in fields:
+    for name in parameters:
         if not _is_json(hints[name], "validation"):
             shared_here = f"; shared are: {', '.join(map(_type_name, types))}" if types else ""
             wrong.append(f'its parameter "{name}" has a type that cannot be read from JSON, {_type_name(hints[name])}{shared_here}')
@@ -340,16 +397,43 @@ def _form_of(definition: SkillDefinition, types: Mapping[Any, str]) -> _Form:
     if wrong:
         raise _Wrong(*wrong)
     model = create_model(definition.name, __config__=ConfigDict(extra="forbid"), **fields)
+    if wrong := list(_wrong_defaults(model, parameters)):
+        raise _Wrong(*wrong)
     result: TypeAdapter[Any] = TypeAdapter(hints["return"])
     taken = _plain(model.model_json_schema())
     given = _plain(result.json_schema(mode="serialization"))
-    return _Form(model, injected, result, taken, _with_large_numbers(given))
+    return _Form(model, parameters, injected, result, taken, with_large_numbers(given))
+
+
+def _no_parts(definition: SkillDefinition) -> Iterator[str]:
+    """What was given for a part of the definition and is none: types are not checked where Python is written."""
+    given: list[tuple[str, str, Any, Iterable[object]]] = [  # `Any`: types as `isinstance` takes them
+        ("each of its examples", "an Example", Example, definition.examples),
+        ("each of its use cases", "text", str, definition.use_cases),
+        ("each of its rules", "a rule, such as Range", tuple(RULE_WORDS.values()), definition.rules),
+        ("its family", "a Family", Family | None, [definition.family]),
+        ("its annotations", "Annotations", Annotations, [definition.annotations]),
+        ("its probe", "an async function", Callable | None, [definition.probe]),
+    ]
+    for name, kind, types, parts in given:
+        yield from (f"{name} must be {kind}, found {show(part)}" for part in parts if not isinstance(part, types))
+
+
+def _wrong_defaults(model: type[BaseModel], parameters: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the defaults: the function would be given them as they are."""
+    for name, (key, info) in zip(parameters, model.model_fields.items(), strict=True):
+        if info.is_required() or info.default_factory is not None:
+            continue
+        try:
+            model.__pydantic_validator__.validate_assignment(model.model_construct(), key, info.default)
+        except (Exception, SystemExit):  # noqa: BLE001  # what a validator of the author's raises, too, says that the default does not do
+            yield f'its parameter "{name}" has a default that is not of its type, {show(info.default)}'
 
 
 def _is_json(hint: Any, mode: Literal["validation", "serialization"]) -> bool:
     """Whether pydantic knows the JSON of a type; `Any`: whatever stands in an annotation."""
     try:
-        TypeAdapter(hint).json_schema(mode=mode)
+        create_model("Any", value=(hint, ...)).model_json_schema(mode=mode)
     except (PydanticUserError, NameError):  # its many kinds of refusal are of the one, or a name within is not there
         return False
     return True
@@ -371,22 +455,6 @@ def _plain(schema: object) -> Any:
         key: {name: _plain(inner) for name, inner in part.items()} if key in named and isinstance(part, dict) else _plain(part)
         for key, part in kept.items()
     }
-
-
-def _with_large_numbers(schema: Any) -> dict[str, JsonValue]:
-    """The schema of a result in which each whole number may also be a string of digits. `Any`: a JSON Schema."""
-
-    def walk(part: Any) -> Any:
-        if isinstance(part, list):
-            return [walk(one) for one in part]
-        if not isinstance(part, dict):
-            return part
-        inner = {key: walk(one) for key, one in part.items()}
-        if part.get("type") in ("integer", "number"):
-            return {"anyOf": [inner, {"type": "string", "pattern": "^-?[0-9]+$"}]}
-        return inner
-
-    return cast("dict[str, JsonValue]", walk(schema))
 
 
 def _shared_functions(module: ModuleType) -> list[Any]:

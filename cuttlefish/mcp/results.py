@@ -7,15 +7,14 @@ from typing import cast
 from pydantic import JsonValue
 
 from cuttlefish.jobs.result_images import ResultImage
+from cuttlefish.mcp.large_numbers import write_large_numbers
 from cuttlefish_abi import Envelope, JobStatus
 
-__all__ = ["MOST_ANSWER_BYTES", "Outcome", "compact_json", "image_uri", "result_uri", "shorten_json", "write_outcome"]
+__all__ = ["MOST_ANSWER_BYTES", "Outcome", "compact_json", "image_uri", "result_uri", "write_outcome"]
 
 MOST_ANSWER_BYTES = 256 << 10
 """Of an answer's two copies of the Envelope together: the structured one, and the one written as text."""
 PREVIEW_CHARS = 2_000
-SAFE_INTEGER = 2**53
-"""From here on JavaScript and others that read numbers as doubles confuse neighbours."""
 SCHEME = "cuttlefish://jobs/"
 
 
@@ -54,19 +53,13 @@ def compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def shorten_json(value: object, most_chars: int) -> str:
-    """The beginning of a value's JSON."""
-    text = compact_json(value)
-    return text if len(text) <= most_chars else text[: most_chars - 1] + "…"
-
-
 def write_outcome(envelope: Envelope, job_id: str, images: tuple[ResultImage, ...] = ()) -> Outcome:
     """Write an Envelope for agents. Blocking: a large one takes its time.
 
     Whole numbers beyond 2^53 are written as strings. What is larger than `MOST_ANSWER_BYTES` is replaced in the answer by
     `{"resource", "size_bytes", "preview"}`, or cut if it is a message; `text` always has all of it.
     """
-    told = cast("dict[str, JsonValue]", _readable(envelope.model_dump(mode="json")))
+    told = cast("dict[str, JsonValue]", write_large_numbers(envelope.model_dump(mode="json")))
     text = compact_json(told)
     data = text.encode()
     if _answer_bytes(text, data) <= MOST_ANSWER_BYTES:
@@ -84,14 +77,3 @@ def _answer_bytes(text: str, data: bytes) -> int:
     if len(data) > MOST_ANSWER_BYTES:
         return len(data)
     return len(data) + len(compact_json(text).encode())
-
-
-def _readable(value: object) -> object:
-    """The value with whole numbers beyond 2^53 as strings of digits."""
-    if isinstance(value, dict):
-        return {name: _readable(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_readable(part) for part in value]
-    if isinstance(value, int) and abs(value) > SAFE_INTEGER:
-        return str(value)
-    return value

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
+from cuttlefish.mcp.large_numbers import with_large_numbers
 from cuttlefish.pipeline.forms import InputField, Pipeline
 from cuttlefish.pipeline.inputs import WHOLE, InputForm
 from cuttlefish_abi import Ty
@@ -34,9 +35,13 @@ _TAKEN: Mapping[str, Schema] = {
 
 _GIVEN: Mapping[str, Schema] = {
     **_TAKEN,
-    "number": {"type": ["number", "string"], "pattern": "^-?[0-9]+$"},
-    "image": {"type": "integer", "description": "The number of an image within the job; the answer shows the image itself."},
-    "document": {"type": "integer", "description": "The number of a document within the job."},
+    "image": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 2**53,
+        "description": "The number of an image within the job; the answer shows the image itself.",
+    },
+    "document": {"type": "integer", "minimum": 0, "maximum": 2**53, "description": "The number of a document within the job."},
 }
 
 
@@ -61,14 +66,13 @@ def input_schema(form: InputForm, pipeline: Pipeline) -> Schema:
 
 def result_schema(result: Ty) -> Schema:
     """The schema of what a pipeline gives."""
-    return _of_type(result, _GIVEN)
+    return with_large_numbers(_of_type(result, _GIVEN))
 
 
 def envelope_schema(result: Mapping[str, JsonValue]) -> Schema:
     """The schema of an Envelope whose result has the schema `result`.
 
-    Whole numbers beyond 2^53 are strings of digits, because many readers of JSON would round them: where a pipeline gives a number,
-    the schema allows such a string. Instead of a result that is too large there may be the reference to it, `LARGE_RESULT`.
+    Instead of a result that is too large there may be the reference to it, `LARGE_RESULT`.
     """
     whole: Schema = {"anyOf": [dict(result), LARGE_RESULT]} if result else {}
     about = "There when status is completed. Whole numbers beyond 2^53 are strings of digits."
@@ -90,7 +94,7 @@ def envelope_schema(result: Mapping[str, JsonValue]) -> Schema:
                     "tokens_in": count,
                     "tokens_out": count,
                     "duration_ms": count,
-                    "model": {"type": ["string", "null"]},
+                    "model": {"anyOf": [{"type": "string"}, {"type": "null"}]},
                 },
                 "required": ["tokens_in", "tokens_out", "duration_ms", "model"],
             },

@@ -12,7 +12,7 @@ from typing import Any, cast
 import mcp_types as t
 import trio
 from mcp import MCPError
-from mcp.server import Server, ServerRequestContext
+from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from pydantic import JsonValue, ValidationError
 
@@ -28,8 +28,11 @@ from cuttlefish.mcp.calls import (
     start_skill,
     wait_for_job,
 )
+from cuttlefish.mcp.checking import check_shape
+from cuttlefish.mcp.clients import Context, client_name, client_of
 from cuttlefish.mcp.composed import Composer
 from cuttlefish.mcp.jobs_store import StoredJob
+from cuttlefish.mcp.large_numbers import with_large_numbers
 from cuttlefish.mcp.results import Outcome, image_uri, result_uri
 from cuttlefish.mcp.skill import Availability, Skill, Unavailable
 from cuttlefish.mcp.tasks import TASK_AFTER_S, add_tasks, declares_tasks, new_task
@@ -37,9 +40,6 @@ from cuttlefish.mcp.tools import SERVER_TOOLS, Call
 from cuttlefish_abi.strict_json import suggest
 
 __all__ = ["CLOSED", "make_server"]
-
-Context = ServerRequestContext[Any, Any]
-"""`Any`: the SDK's own default for what a server keeps and what a transport brings."""
 
 CLOSED = "cuttlefish.closed"
 """In the scope of an HTTP request: a `trio.Event` that is set when its client is gone."""
@@ -53,7 +53,8 @@ INSTRUCTIONS = (
     "Each tool here hands a whole job to this machine: it reads documents, asks a language model, answers with one Envelope: "
     '{"status", "result" or "error", "usage"}. Give paths of files, never their content. A call that takes long is answered with a '
     "job_id: call job_result for its outcome. Arguments that do not fit are answered with validation_failed, which names each "
-    "field and what would fit. describe_skill explains a tool with examples."
+    "field and what would fit. Whole numbers beyond 2^53 are strings of digits, in answers and arguments. describe_skill explains "
+    "a tool with examples."
 )
 
 _log = logging.getLogger(__name__)
@@ -72,14 +73,16 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
         arguments = cast("Mapping[str, JsonValue]", params.arguments or {})
         skill = service.skills.skills.get(params.name)
         if skill is not None:
-            return await _answer(service, ctx, await start_skill(service, skill, arguments))
+            return await _answer(service, ctx, await start_skill(service, skill, arguments, client_of(ctx)))
         tool = composer.tool if composer and params.name == composer.tool.name else SERVER_TOOLS.get(params.name)
         if tool is None:
             known = [*service.skills.skills, *SERVER_TOOLS, *([composer.tool.name] if composer else [])]
             raise MCPError(t.INVALID_PARAMS, f'unknown tool "{params.name[:100]}"; {suggest(params.name, known)}')
-        if violations := tool.violations(arguments):
-            return answer_violations(violations)
-        return await _answer(service, ctx, await tool.run(Call(service, arguments, ctx.protocol_version, _report(ctx))))
+        checked = await trio.to_thread.run_sync(check_shape, tool.input_schema(), arguments)
+        if checked.violations:
+            return answer_violations(checked.violations)
+        call = Call(service, checked.values, client_of(ctx), ctx.protocol_version, _report(ctx))
+        return await _answer(service, ctx, await tool.run(call))
 
     async def list_resources(ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListResourcesResult:
         finished = [stored for stored in reversed(service.store.all()) if stored.outcome is not None][:100]
@@ -127,10 +130,10 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
 
     async def audited(ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.method not in OPERATIONS:
-            return await _in_words(server, ctx, call_next)
+            return await _in_words(ctx, call_next)
         began, outcome = time.monotonic(), "cancelled"
         try:
-            result = await _in_words(server, ctx, call_next)
+            result = await _in_words(ctx, call_next)
             outcome = _outcome(result)
             return result
         except MCPError as error:
@@ -141,7 +144,7 @@ def make_server(service: Service, audit: AuditLog, composer: Composer | None, ve
             tool = params.get("name") if ctx.method == "tools/call" else ctx.method
             arguments = params.get("arguments") if ctx.method == "tools/call" else {k: v for k, v in params.items() if k != "_meta"}
             await audit.write(
-                client=_client(ctx),
+                client=client_name(ctx),
                 tool=tool[:128] if isinstance(tool, str) else ctx.method,
                 arguments=arguments if isinstance(arguments, dict) else {},
                 outcome=outcome,
@@ -169,13 +172,12 @@ async def _answer(service: Service, ctx: Context, started: StoredJob | t.CallToo
 def _listed(skill: Skill, availability: Availability) -> t.Tool:
     description = skill.description
     if isinstance(availability, Unavailable):
-        hint = f" {availability.hint}." if availability.hint else ""
-        description = f"Cannot be used on this machine now: {availability.reason}.{hint}\n\n{description}"
+        description = f"Cannot be used on this machine now: {availability.told()}\n\n{description}"
     hints = skill.annotations
     return t.Tool(
         name=skill.name,
         description=description if len(description) <= MOST_DESCRIPTION_CHARS else description[: MOST_DESCRIPTION_CHARS - 1] + "…",
-        input_schema=dict(skill.input_schema),
+        input_schema=with_large_numbers(skill.input_schema),
         output_schema={"type": "object", "anyOf": [dict(skill.output_schema), RUNNING]},
         annotations=t.ToolAnnotations(
             read_only_hint=hints.read_only,
@@ -223,14 +225,6 @@ def _closed(ctx: Context) -> trio.Event | None:
     return ctx.request.scope.get(CLOSED) if ctx.request is not None else None
 
 
-def _client(ctx: Context) -> str:
-    params = ctx.session.client_params
-    if params is None:
-        return "unknown"
-    name = f"{params.client_info.name} {params.client_info.version}"
-    return "".join(c for c in name if c.isprintable())[:100]
-
-
 def _outcome(result: HandlerResult) -> str:
     """How a call ended, as one word: a status, or the code of what went wrong."""
     if not isinstance(result, dict):
@@ -246,7 +240,7 @@ def _outcome(result: HandlerResult) -> str:
     return next((word for word in ("validation_failed", "unavailable") if word in value), str(value.get("status", "completed")))
 
 
-async def _in_words(server: Server[Any], ctx: Context, call_next: CallNext) -> HandlerResult:
+async def _in_words(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Let nothing out that is no error of the protocol: what the SDK says in its own words, and bugs."""
     try:
         return await call_next(ctx)

@@ -4,10 +4,11 @@ In place of the SDK's own transport, which loses the answers of calls that are u
 lines that are no message. The SDK's server runs on it as on any other.
 """
 
+import json
 import logging
 import os
 import select
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import anyio
@@ -31,7 +32,7 @@ from cuttlefish.mcp.descriptors import StdioDescriptors
 from cuttlefish.mcp.serving import AgentServer
 from cuttlefish_abi import BadJson, parse_json
 
-__all__ = ["MOST_IN_FLIGHT", "MOST_LINE_BYTES", "Refused", "read_message", "serve_stdio"]
+__all__ = ["MOST_IN_FLIGHT", "MOST_LINE_BYTES", "Refused", "read_message", "serve_stdio", "write_in_pieces"]
 
 MOST_LINE_BYTES = 32 << 20
 """A longer line is skipped and answered with an error: what is not yet a message must not fill the memory."""
@@ -41,7 +42,8 @@ DRAIN_S = 600.0
 """How long calls may go on after the end of input: their answers can still be read."""
 CHUNK = 1 << 16
 ATOMIC = 4096  # what a pipe that is ready for writing surely takes (PIPE_BUF)
-LARGE = 1 << 16  # a line that is worth a thread: reading 64 KiB takes about a millisecond
+PIECE = 1 << 18
+LARGE = 1 << 16  # a line that is worth a thread: reading or writing 64 KiB takes about a millisecond
 
 _log = logging.getLogger(__name__)
 
@@ -185,13 +187,67 @@ class _Wire:
                 await self._send(sent.message)
 
     async def _send(self, message: JSONRPCMessage) -> None:
-        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if _has_long_text(message):
+            value = message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            pieces = await trio.to_thread.run_sync(write_in_pieces, value)
+        else:
+            pieces = [message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"]
         async with self._writing:
             try:
-                await _write(self._descriptors.output, data)
+                for piece in pieces:
+                    await _write(self._descriptors.output, piece)
             except OSError:  # nobody reads any more: there is no one to do anything for
                 self._everything.cancel()
                 await trio.lowlevel.checkpoint()
+
+
+def _has_long_text(message: JSONRPCMessage) -> bool:
+    """Whether writing it takes a while: the text of a resource, or of one that a part of an answer holds."""
+    level: list[object] = [message.result] if isinstance(message, JSONRPCResponse) else []
+    for _ in range(4):  # result, contents, one of them, its text
+        if any(isinstance(value, str) and len(value) > LARGE for value in level):
+            return True
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+        ]
+    return False
+
+
+def write_in_pieces(value: object) -> list[bytes]:
+    """A JSON value as a line, in pieces that are each written in a millisecond.
+
+    One call for all of it would keep every other thread waiting, 60 MiB for 200 ms, whichever thread makes it.
+    """
+    pieces, short = list[bytes](), list[str]()
+    for piece in _pieces(value):
+        short.append(piece)
+        if len(piece) >= PIECE:
+            pieces.append("".join(short).encode())
+            short.clear()
+    return [*pieces, "".join([*short, "\n"]).encode()]
+
+
+def _pieces(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield '"'
+        yield from (json.dumps(value[at : at + PIECE], ensure_ascii=False)[1:-1] for at in range(0, len(value), PIECE))
+        yield '"'
+    elif isinstance(value, dict):
+        yield "{"
+        for number, (name, inner) in enumerate(value.items()):
+            yield f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"
+            yield from _pieces(inner)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for number, inner in enumerate(value):
+            yield from [","] if number else []
+            yield from _pieces(inner)
+        yield "]"
+    else:
+        yield json.dumps(value)
 
 
 async def _lines(fd: int) -> AsyncIterator[bytes | None]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import mcp_types as t
 from mcp import MCPError
-from mcp.server import Server, ServerRequestContext
+from mcp.server import Server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
 from cuttlefish.mcp.calls import Service, answer_outcome
+from cuttlefish.mcp.clients import Context
 from cuttlefish.mcp.jobs_store import StoredJob
 from cuttlefish_abi import JobStatus
 
@@ -21,9 +22,6 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 TASK_AFTER_S = 1.0
 """A call that is over by then is answered at once: that is one message in place of three."""
 POLL_MS = 1_000
-
-Context = ServerRequestContext[Any, Any]
-"""`Any`: the SDK's own default for what a server keeps and what a transport brings."""
 
 
 class TaskParams(t.RequestParams):

@@ -8,12 +8,13 @@ import mcp_types as t
 import trio
 from pydantic import JsonValue
 
+from cuttlefish.jobs.turns import Client
 from cuttlefish.mcp.calls import Report, Service, answer_outcome, answer_running, answer_value, answer_violations, wait_for_job
-from cuttlefish.mcp.checking import Violation
 from cuttlefish.mcp.describe import describe_family, describe_skill
 from cuttlefish.mcp.jobs_store import StoredJob
+from cuttlefish.mcp.probes import probe_family
 from cuttlefish.mcp.results import result_uri
-from cuttlefish.pipeline.violations import shorten
+from cuttlefish.pipeline.violations import Violation
 from cuttlefish_abi import JobStatus
 from cuttlefish_abi.strict_json import suggest
 
@@ -33,6 +34,7 @@ class Call:
     service: Service
     arguments: Mapping[str, JsonValue]
     """As its schema demands."""
+    client: Client
     protocol_version: str
     report: Report | None
     """Set when the client wants to be told of progress."""
@@ -55,54 +57,16 @@ class ServerTool:
         return t.Tool(
             name=self.name,
             description=self.description,
-            input_schema={
-                "type": "object",
-                "properties": dict(self.properties),
-                **({"required": list(self.required)} if self.required else {}),
-                "additionalProperties": False,
-            },
+            input_schema=self.input_schema(),
             annotations=t.ToolAnnotations(
                 read_only_hint=not self.changes, destructive_hint=self.changes, idempotent_hint=True, open_world_hint=False
             ),
         )
 
-    def violations(self, arguments: Mapping[str, JsonValue]) -> list[Violation]:
-        """What is wrong with the arguments by the schema."""
-        found = [
-            Violation(name, "required", f"{name} is missing", dict(self.properties[name]))
-            for name in self.required
-            if name not in arguments
-        ]
-        for name, value in arguments.items():
-            schema = self.properties.get(name)
-            if schema is None:
-                message = f"{self.name} has no argument of this name; {suggest(name, self.properties)}"
-                found.append(Violation(name[:100], "additionalProperties", message, {"one_of": list(self.properties)}))
-            elif wrong := _wrong(schema, value):
-                found.append(_violation(name, wrong, dict(schema), value))
-        return found
-
-
-_FORMS = {"string": "text", "integer": "a whole number", "number": "a number"}
-
-
-def _wrong(schema: Mapping[str, JsonValue], value: JsonValue) -> str | None:
-    """What a value should be, if it is something else. Of JSON Schema only what the tools here use."""
-    kind = cast("str", schema["type"])
-    match kind:
-        case "string" if isinstance(value, str):
-            allowed = cast("list[str] | None", schema.get("enum"))
-            return f"one of {', '.join(allowed)}" if allowed and value not in allowed else None
-        case "integer" | "number" if isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool):
-            least, most = cast("float", schema["minimum"]), cast("float", schema["maximum"])
-            return None if least <= cast("float", value) <= most else f"{_FORMS[kind]} from {least:.15g} to {most:.15g}"
-        case "object":
-            return None if isinstance(value, dict) else "an object"
-    return _FORMS[kind]
-
-
-def _violation(name: str, wanted: str, expected: JsonValue, got: JsonValue) -> Violation:
-    return Violation(name, "type", f"{name} must be {wanted}", expected, shorten(got), has_got=True)
+    def input_schema(self) -> dict[str, JsonValue]:
+        """JSON Schema of its arguments."""
+        schema: dict[str, JsonValue] = {"type": "object", "properties": dict(self.properties), "additionalProperties": False}
+        return schema | {"required": list(self.required)} if self.required else schema
 
 
 JOB_ID: dict[str, JsonValue] = {"type": "string", "description": "The id that a call was answered with, or that jobs_list shows."}
@@ -124,7 +88,7 @@ async def _describe_family(call: Call) -> t.CallToolResult:
     family = families[name]
     availability = call.service.availability
     members = [(skill, availability[skill.name]) for skill in call.service.skills.skills.values() if skill.family is family]
-    return _text(describe_family(family, members, await family.probe()))
+    return _text(describe_family(family, members, await probe_family(family)))
 
 
 def _unknown(what: str, name: str, known: list[str]) -> t.CallToolResult:

@@ -424,7 +424,7 @@ class Custom(_Rule):
             wrong = check(dict(arguments))
             if wrong is not None and not isinstance(wrong, str):
                 raise TypeError(f"a rule gives None or a sentence, not {type(wrong).__name__}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reference = secrets.token_hex(4)
             _log.exception("custom rule %s broke: %s", self.name, reference)
             message = f'the rule "{self.name}" broke, which is a fault of its package; the log says more under {reference}'

@@ -56,7 +56,7 @@ def skill(host: Host, name: str, block: BlockBytes, options: JobOptions, probe: 
         rules=(),
         family=None,
         probe=probe,
-        start=lambda arguments: host.start(block, dict(arguments), **options),
+        start=lambda arguments, client=(): host.start(block, dict(arguments), client=client, **options),
     )
 
 
