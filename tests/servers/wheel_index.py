@@ -2,12 +2,14 @@
 
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PACKAGE = "tiny-model"
 
@@ -19,11 +21,12 @@ class Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
-            if self.path == f"/simple/{PACKAGE}/":
+            path = urlsplit(self.path).path  # a proxy is asked by whole addresses
+            if path == f"/simple/{PACKAGE}/":
                 page = f'<!DOCTYPE html><a href="/files/{self.index.name}">{self.index.name}</a>'.encode()
                 self.head(200, len(page), content_type="text/html")
                 self.wfile.write(page)
-            elif self.path == f"/files/{self.index.name}":
+            elif path == f"/files/{self.index.name}":
                 self.index.asked.append(self.headers.get("Range"))
                 fault = self.index.faults.pop(0) if self.index.faults else serve
                 fault(self)
@@ -69,6 +72,7 @@ class WheelIndex:
     sent: int = 0
     """Bytes of the wheel, of all requests."""
     port: int = 0
+    scheme: str = "http"
     let_go: threading.Event = field(default_factory=threading.Event)
     """What a silent server waits for."""
     hung_up: threading.Event = field(default_factory=threading.Event)
@@ -76,19 +80,22 @@ class WheelIndex:
 
     @property
     def simple(self) -> str:
-        return f"http://127.0.0.1:{self.port}/simple/"
+        return f"{self.scheme}://127.0.0.1:{self.port}/simple/"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/files/{self.name}"
+        return f"{self.scheme}://127.0.0.1:{self.port}/files/{self.name}"
 
 
 @contextmanager
-def wheel_index(wheel: Path) -> Iterator[WheelIndex]:
+def wheel_index(wheel: Path, tls: ssl.SSLContext | None = None) -> Iterator[WheelIndex]:
     """Serve the wheel for as long as the block lasts."""
     index = WheelIndex(wheel.name, wheel.read_bytes())
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Request", (Request,), {"index": index}))
     server.daemon_threads = False  # closing it waits for all
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)  # but in its thread
+        index.scheme = "https"
     index.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
@@ -127,15 +134,22 @@ def falls_silent_after(end: int) -> Fault:
     """It serves up to byte `end` and nothing more until it is let go; then it breaks off."""
 
     def answer(request: Request) -> None:
-        _serve(request, request.index.wheel, end)
-        request.connection.settimeout(0.05)
-        while not request.index.let_go.is_set():
-            with suppress(TimeoutError):
-                if request.connection.recv(1) == b"":
-                    request.index.hung_up.set()
-                    return
+        with suppress(ConnectionError):
+            _serve(request, request.index.wheel, end)
+            if _still_there(request):
+                return
+        request.index.hung_up.set()
 
     return answer
+
+
+def _still_there(request: Request) -> bool:
+    """Wait until it is let go (true), or the client has gone (false)."""
+    request.connection.settimeout(0.05)
+    while not request.index.let_go.is_set():
+        with suppress(TimeoutError):
+            return request.connection.recv(1) != b""
+    return True
 
 
 def is_silent(request: Request) -> None:
