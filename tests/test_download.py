@@ -11,6 +11,7 @@ from servers.wheel_index import (
     Fault,
     WheelIndex,
     answers,
+    answers_without_length,
     drops_at,
     falls_silent_after,
     is_silent,
@@ -19,7 +20,6 @@ from servers.wheel_index import (
     sends_to,
     serves,
     wheel_index,
-    without_length,
 )
 
 from cuttlefish.inference import download as module
@@ -143,16 +143,18 @@ def test_a_file_of_another_size_is_refused_before_a_byte_is_written(
 ) -> None:
     part = tmp_path / "part"
     part.write_bytes(WHEEL[:begun])
-    index.faults = [serves(other) if len(other) > HALF else answers(200, other)]
-    with pytest.raises(Refused, match="a file of another size"):
+    index.faults = [serves(other) if len(other) > HALF else answers_without_length(200, other)]
+    with pytest.raises(Refused, match="the server has another file there, going by its size"):
         fetch(index, part)
     assert part.read_bytes() == WHEEL[:begun]
 
 
 def test_no_more_is_written_than_the_file_has_whatever_is_sent(index: WheelIndex, tmp_path: Path) -> None:
-    index.faults = [without_length]
-    fetch(index, tmp_path / "part")
-    assert (tmp_path / "part").read_bytes() == WHEEL
+    part = tmp_path / "part"
+    part.write_bytes(WHEEL[:HALF])
+    index.faults = [answers_without_length(206, WHEEL[HALF:] + b"?" * HALF, Content_Range=f"bytes {HALF}-599999/*")]
+    fetch(index, part)
+    assert part.read_bytes() == WHEEL
 
 
 def test_a_refusal_after_some_came_is_a_download_that_broke_off(index: WheelIndex, tmp_path: Path) -> None:

@@ -113,14 +113,14 @@ def _place(head: _Head, offset: int, size_bytes: int) -> int | None:
     match head:
         case _Head(status=206, total=total) if offset and total in (None, size_bytes):
             return offset if head.first == offset else None
-        case _Head(status=200, length=length) if length in (None, size_bytes):
+        case _Head(status=200, length=length) if length == size_bytes:  # a network's page for logging in often tells none
             return 0
         case _Head(status=416) if offset:
             return None
         case _Head(status=status) if status in TRY_LATER:
             raise _Failed(f"the server answered with status {status}")
         case _Head(status=200 | 206):
-            raise Refused("under its address is a file of another size")
+            raise Refused("the server has another file there, going by its size")
     raise Refused(f"the server answered with status {head.status}")
 
 

@@ -188,7 +188,11 @@ def sends_to(url: str) -> Fault:
     return answers(302, Location=url)
 
 
-def without_length(request: Request) -> None:
-    """It does not say how long the file is, and sends far more than the file."""
-    request.head(200, None)
-    request.send(request.index.wheel + bytes(1 << 20))
+def answers_without_length(status: int, body: bytes, **headers: str) -> Fault:
+    """As `answers`, and the end of the connection is the end of the body."""
+
+    def answer(request: Request) -> None:
+        request.head(status, None, **headers)
+        request.wfile.write(body)
+
+    return answer
