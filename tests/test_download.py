@@ -215,8 +215,12 @@ def test_a_server_that_is_not_there_is_soon_given_up(index: WheelIndex, tmp_path
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x"
         with pytest.raises(Refused, match="the server was not reached"):
-            download(url, tmp_path / "part", 1, report=lines.append, on_progress=print, check=lambda: None)
-    assert lines == ["the server was not reached; asking again in 0 s"]
+            download(url, tmp_path / "part", 2, report=lines.append, on_progress=print, check=lambda: None)
+        assert lines == ["the server was not reached; asking again in 0 s"]
+        (tmp_path / "part").write_bytes(b"?")  # so it was reached before
+        with pytest.raises(Refused):
+            download(url, tmp_path / "part", 2, report=lines.append, on_progress=print, check=lambda: None)
+        assert len(lines) == 1 + len(module.WAITS_S)
 
 
 def test_a_certificate_is_trusted_if_pip_trusts_it_and_else_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,7 +328,7 @@ def _build() -> argparse.ArgumentParser:
     pull = actions.add_parser(
         "pull",
         help="fetch a model, check it, and show its licence",
-        description="Fetch a model, check it by its sha256, and show its licence. A pull that was cut short is gone on with.",
+        description="Fetch a model, check its sha256, and show its licence. A pull goes on where an earlier one was cut short.",
         allow_abbrev=False,
     )
     pull.add_argument("name", metavar="NAME", help="a name that `cuttlefish models list` shows")

@@ -26,7 +26,7 @@ HEAD_BYTES_MAX = 4096
 POLL_S = 0.1
 SILENCE_S = 30.0  # a server that sends nothing for so long is taken for gone
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before asking again; one more failure in a row ends it
-WAITS_UNANSWERED = 1  # of these for a server that never answered: it is likely not reached this way at all
+WAITS_UNANSWERED = 1  # of these for a server that never gave anything: it is likely not reached this way at all
 GAIN_BYTES = 1 << 20  # what must have come for failures to be counted anew
 TRY_LATER = {408, 425, 429, 500, 502, 503, 504}
 
@@ -95,7 +95,7 @@ def download(
         except _Failed as e:
             if size_of(part) - last_gain >= GAIN_BYTES:
                 failures, last_gain = 0, size_of(part)
-            if failures == (len(WAITS_S) if answered else WAITS_UNANSWERED):
+            if failures == (len(WAITS_S) if answered or kept else WAITS_UNANSWERED):
                 raise (BrokenOff if answered else Refused)(str(e)) from None
             report(f"{e}; asking again in {WAITS_S[failures]:.0f} s")
             _pause(WAITS_S[failures], check)

