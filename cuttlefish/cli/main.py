@@ -325,11 +325,18 @@ def _build() -> argparse.ArgumentParser:
 
     models = commands.add_parser("models", help="get and list models for this machine", allow_abbrev=False)
     actions = models.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
-    pull = actions.add_parser("pull", help="fetch a model, check it, and show its licence", allow_abbrev=False)
+    pull = actions.add_parser(
+        "pull",
+        help="fetch a model, check it, and show its licence",
+        description="Fetch a model, check its sha256, and show its licence. A pull goes on where an earlier one was cut short.",
+        allow_abbrev=False,
+    )
     pull.add_argument("name", metavar="NAME", help="a name that `cuttlefish models list` shows")
     listing = actions.add_parser("list", help="show the models that are here or can be fetched", allow_abbrev=False)
     model = actions.add_parser("show", help="show what is known of a model", allow_abbrev=False)
-    gone = actions.add_parser("rm", help="remove a model from this machine", allow_abbrev=False)
+    gone = actions.add_parser(
+        "rm", help="remove a model from this machine, or what a pull of it has left unfinished", allow_abbrev=False
+    )
     for one in (model, gone):
         one.add_argument("name", metavar="NAME", help="a name that `cuttlefish models list` shows")
     for one in (listing, model):

@@ -3,11 +3,15 @@
 import argparse
 import sys
 
+from cuttlefish.cli.download_bar import DownloadBar
 from cuttlefish.cli.exits import COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import start_log
 from cuttlefish.cli.output import write, write_json
 from cuttlefish.errors import ModelLoadFailed
 from cuttlefish.inference import models
+from cuttlefish.inference.catalogue import CATALOGUE
+from cuttlefish.inference.model_folder import models_folder
+from cuttlefish.inference.pull import kept_of, pull
 
 __all__ = ["models_command"]
 
@@ -37,7 +41,7 @@ def _list(*, as_json: bool) -> int:
     for entry in entries:
         here = "installed" if entry.path else "to fetch"
         lines.append(f"{entry.name:12} {here:9} {entry.size_bytes / 1e6:>5.0f} MB  {entry.licence or 'not known':12} {entry.about}")
-    lines.append(f"\nThe models folder is {models.models_folder()}.")
+    lines.append(f"\nThe models folder is {models_folder()}.")
     lines.append("Fetch one with: cuttlefish models pull NAME. Use one with: --model llama-cpp:NAME")
     write("\n".join(lines) + "\n")
     return COMPLETED
@@ -69,15 +73,19 @@ def _show(name: str, *, as_json: bool) -> int:
 
 
 def _pull(name: str) -> int:
-    if name not in models.CATALOGUE:
-        raise UsageError(f'there is no model "{name}" to pull; there is: {", ".join(models.CATALOGUE)}')
+    if name not in CATALOGUE:
+        raise UsageError(f'there is no model "{name}" to pull; there is: {", ".join(CATALOGUE)}')
     start_log()
+    bar = DownloadBar(sys.stderr)
     try:
-        path = models.pull(name, report=lambda line: print(line, file=sys.stderr))
+        path = pull(name, report=bar.line, on_progress=bar.show)
     except ModelLoadFailed as error:
-        print(f"cuttlefish: {error.message}", file=sys.stderr)
+        bar.line(f"cuttlefish: {error.message}")
         return FAILED
-    print(f"licence {models.CATALOGUE[name].licence}: {path.with_suffix('.LICENSE')}", file=sys.stderr)
+    except KeyboardInterrupt:
+        bar.line(f"stopped. {kept_of(name)}".rstrip())
+        raise
+    print(f"licence {CATALOGUE[name].licence}: {path.with_suffix('.LICENSE')}", file=sys.stderr)
     return COMPLETED
 
 
