@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from PIL import Image
 
 import cuttlefish
 from cuttlefish import CuttlefishError, Envelope, JobStatus, LogLine, open_host
@@ -97,6 +98,27 @@ async def test_a_pipeline_takes_python_blocks(tmp_path: Path) -> None:
         "p.toml",
     )
     assert (await run(pipeline, {"path": "a.txt"})).result == 6
+
+
+async def test_a_python_block_goes_through_the_frames_of_an_animation(tmp_path: Path) -> None:
+    pictures = [Image.new("RGB", (8, 4 + number), (80 * number, 0, 0)) for number in range(3)]
+    pictures[0].save(tmp_path / "a.gif", save_all=True, append_images=[picture.resize((8, 4)) for picture in pictures[1:]])
+    source = """
+SIGNATURE = "{path: text} -> {frames: number, formats: [text], opened: text}"
+def run(input):
+    file = yield open(input["path"])
+    shown = yield frame(file, 0)
+    formats = [shown.format]
+    for index in range(1, shown.frames):
+        small = yield resize((yield frame(file, index)), 4, 4)
+        formats.append(small.format)
+    return {"frames": shown.frames, "formats": formats, "opened": file.format}
+"""
+    envelope = await run(write(tmp_path, source), {"path": "a.gif"}, read=[tmp_path], base_dir=tmp_path)
+    assert envelope.result == {"frames": 3, "formats": ["png", "png", "png"], "opened": "gif"}
+    past = source.replace("frame(file, 0)", "frame(file, 3)")
+    code, message = error_of(await run(write(tmp_path, past), {"path": "a.gif"}, read=[tmp_path], base_dir=tmp_path))
+    assert (code, message) == ("bad_command", 'image_op: frame 3 is past the end; "a.gif" has 3 frames (the first is 0)')
 
 
 async def test_a_source_may_begin_with_the_mark_of_utf8_and_have_lines_of_windows() -> None:
