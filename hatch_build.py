@@ -40,6 +40,7 @@ class ShipBlocks(BuildHookInterface[Any]):
         for name in ("python.wasm", "LICENSE.micropython.txt"):
             if not (interpreter / name).is_file():
                 raise FileNotFoundError(
-                    f"build/python-guest/{name} is missing: run scripts/build-python-guest before making a wheel"
+                    f"build/python-guest/{name} is missing, the interpreter of Python blocks, which a wheel carries. "
+                    "Run once, in this folder: scripts/prepare dev && scripts/build-python-guest"
                 )
             build_data["force_include"][str(interpreter / name)] = f"cuttlefish/interpreters/{name}"

@@ -71,7 +71,10 @@ def test_a_wheel_without_the_interpreter_of_python_blocks_is_not_made(tmp_path: 
     hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ShipBlocks"](str(tmp_path))
     with pytest.raises(FileNotFoundError) as caught:
         hook.initialize("standard", {"force_include": {}})
-    assert str(caught.value) == "build/python-guest/python.wasm is missing: run scripts/build-python-guest before making a wheel"
+    assert str(caught.value) == (
+        "build/python-guest/python.wasm is missing, the interpreter of Python blocks, which a wheel carries. "
+        "Run once, in this folder: scripts/prepare dev && scripts/build-python-guest"
+    )
     hook.initialize("editable", {})
 
 

@@ -100,7 +100,7 @@ class PythonBlock:
         if isinstance(given, GeneratorType):
             self._generator = given
             return self._resume(None)
-        return _done(given)  # a plain function: it has nothing to ask
+        return self._done(given)  # a plain function: it has nothing to ask
 
     def step(self, event: bytes) -> bytes:
         """Give the block the answer to its last command, as JSON; get the next command, as JSON."""
@@ -126,9 +126,15 @@ class PythonBlock:
                 except (TypeError, ValueError) as problem:
                     yielded = generator.throw(problem)  # raised where it was yielded, so that the author sees the line
         except StopIteration as end:
-            return _done(end.value)
+            return self._done(end.value)
         except self._prelude["Fail"] as failure:
             return self._failed(failure)
+
+    def _done(self, result: object) -> bytes:
+        try:
+            return _encode({"cmd": "done", "result": result})
+        except (TypeError, ValueError) as problem:
+            raise TypeError(self._prelude["_no_result"](result, problem)) from None
 
     def _failed(self, failure: Any) -> bytes:
         return _encode({"cmd": "fail", "code": failure.code, "message": failure.message})
@@ -151,13 +157,6 @@ def _import_as_the_sandbox(
     if level or top not in SANDBOX_MODULES:
         raise ImportError(f"no module named '{name}' in the sandbox of Python blocks; docs/python-blocks.md says what there is")
     return builtins.__import__(name, globals, locals, fromlist, level)
-
-
-def _done(result: object) -> bytes:
-    try:
-        return _encode({"cmd": "done", "result": result})
-    except (TypeError, ValueError) as problem:
-        raise TypeError(f"what run returned is no JSON value: {problem}") from None
 
 
 def _encode(fields: object) -> bytes:

@@ -53,7 +53,8 @@ async def build_python_block(block: PythonSource, compiler: Compiler, threads: t
     The author's top-level code runs here, in a guest: it ends as a run of the block would. Cancelling stops it.
 
     Raises:
-        BlockFailed: `guest_error`, with a traceback: a syntax error, an exception at the top level, no function `run`.
+        BlockFailed: `guest_error`: a syntax error, an exception at the top level, no function `run`, each with a traceback; or the
+            file is not UTF-8.
         LimitExceeded: the file is longer than 1 MiB, its top level fills the guest's memory, or what it leaves there is larger
             than a module may be.
         TimedOut: the top level ran for longer than `guest.step_time`.
@@ -61,6 +62,7 @@ async def build_python_block(block: PythonSource, compiler: Compiler, threads: t
     """
     if len(block.source) > MOST_SOURCE_BYTES:
         raise LimitExceeded(f'"{block.name}" has {len(block.source)} bytes; a Python block has {MOST_SOURCE_BYTES} at most')
+    _check_encoding(block)
     interpreter = await trio.to_thread.run_sync(_read_interpreter, block.name)
     key = await trio.to_thread.run_sync(_key, block, interpreter)
     wasm = await trio.to_thread.run_sync(_find, compiler.folder, key)
@@ -68,6 +70,15 @@ async def build_python_block(block: PythonSource, compiler: Compiler, threads: t
         wasm = await _build(block, interpreter, compiler, threads, limits)
         await trio.to_thread.run_sync(_keep, compiler.folder, key, wasm)
     return BlockBytes(block.name, wasm)
+
+
+def _check_encoding(block: PythonSource) -> None:
+    try:
+        block.source.decode()
+    except UnicodeDecodeError as problem:
+        line = block.source.count(b"\n", 0, problem.start) + 1
+        told = f'"{block.name}", line {line}: the file is not UTF-8; save it as UTF-8 (whatever its coding comment says)'
+        raise BlockFailed("guest_error", told) from None
 
 
 async def _build(

@@ -103,11 +103,15 @@ static uint32_t read_escaped(reader_t *in, unsigned char **from) {
 // A text is never longer decoded than encoded, so it is written over itself.
 static char *read_text(reader_t *in, size_t *len) {
     unsigned char *begin = ++in->at, *end = in->end, *from = begin;
-    while (from < end && *from != '"' && *from != '\\') {
+    while (from < end && *from != '"' && *from != '\\' && *from >= 0x20) {
         from++;
     }
     unsigned char *to = from;
     while (from < end && *from != '"') {
+        if (*from < 0x20) {
+            in->at = from;
+            refuse(in);
+        }
         if (*from != '\\') {
             *to++ = *from++;
             continue;
@@ -178,21 +182,41 @@ static mp_obj_t read_list(reader_t *in) {
     return list;
 }
 
+static void skip_digits(reader_t *in) {
+    unsigned char *begin = in->at;
+    while (in->at < in->end && *in->at >= '0' && *in->at <= '9') {
+        in->at++;
+    }
+    if (in->at == begin) {
+        refuse(in);
+    }
+}
+
 static mp_obj_t read_number(reader_t *in) {
     char *begin = (char *)in->at;
     bool is_float = false;
-    for (; in->at < in->end; in->at++) {
-        unsigned char c = *in->at;
-        if (c == '.' || c == 'e' || c == 'E') {
-            is_float = true;
-        } else if (!(c >= '0' && c <= '9') && c != '-' && c != '+') {
-            break;
+    if (*in->at == '-') {
+        in->at++;
+    }
+    if (in->at < in->end && *in->at == '0') {
+        in->at++;  // nothing but a point or an exponent may follow
+    } else {
+        skip_digits(in);
+    }
+    if (in->at < in->end && *in->at == '.') {
+        is_float = true;
+        in->at++;
+        skip_digits(in);
+    }
+    if (in->at < in->end && (*in->at | 32) == 'e') {
+        is_float = true;
+        in->at++;
+        if (in->at < in->end && (*in->at == '-' || *in->at == '+')) {
+            in->at++;
         }
+        skip_digits(in);
     }
     size_t len = (char *)in->at - begin;
-    if (len == 0) {
-        refuse(in);
-    }
     return is_float ? mp_parse_num_float(begin, len, false, NULL) : mp_parse_num_integer(begin, len, 10, NULL);
 }
 

@@ -43,7 +43,13 @@ static void write_text(buffer_t *out, const char *text, size_t len, bool ascii_o
     const unsigned char *at = (const unsigned char *)text, *end = at + len, *plain = at;
     add(out, "\"");
     for (; at < end; at++) {
-        if (*at >= 0x20 && *at != '"' && *at != '\\' && !(ascii_only && *at >= 0x80)) {
+        if (*at >= 0x20 && *at != '"' && *at != '\\' && *at != 0xED && !(ascii_only && *at >= 0x7F)) {
+            continue;
+        }
+        if (*at == 0xED && !ascii_only) {
+            if (end - at > 1 && at[1] >= 0xA0) {
+                mp_raise_ValueError(MP_ERROR_TEXT("JSON has no form for half of a surrogate pair (\\ud800 to \\udfff)"));
+            }
             continue;
         }
         buffer_add(out, (const char *)plain, at - plain);
@@ -53,6 +59,8 @@ static void write_text(buffer_t *out, const char *text, size_t len, bool ascii_o
             case '\n': add(out, "\\n"); break;
             case '\r': add(out, "\\r"); break;
             case '\t': add(out, "\\t"); break;
+            case '\b': add(out, "\\b"); break;
+            case '\f': add(out, "\\f"); break;
             default:
                 if (*at < 0x80) {
                     write_escaped(out, *at);
@@ -89,9 +97,9 @@ static void write_number(buffer_t *out, mp_obj_t number) {
 static void write_key(buffer_t *out, mp_obj_t key, const json_style_t *style) {
     if (mp_obj_is_str(key)) {
         write_value(out, key, style, 0);
-    } else if (mp_obj_is_int(key)) {  // as ordinary Python writes it
-        add(out, "\"");
-        write_number(out, key);
+    } else if (mp_obj_is_int(key) || mp_obj_is_float(key) || mp_obj_is_bool(key) || key == mp_const_none) {
+        add(out, "\"");  // as ordinary Python writes it
+        write_value(out, key, style, 0);
         add(out, "\"");
     } else {
         mp_raise_msg_varg(&mp_type_TypeError, MP_ERROR_TEXT("a key of JSON is text, found %s"), mp_obj_get_type_str(key));

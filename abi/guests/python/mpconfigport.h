@@ -54,6 +54,7 @@ void cf_gc_now(void);
 
 // What of the language and its modules is in
 #define MICROPY_PY_DELATTR_SETATTR              (1)
+#define MICROPY_PY_BUILTINS_RANGE_BINOP         (1)
 #define MICROPY_PY_DESCRIPTORS                  (1)
 #define MICROPY_PY_REVERSE_SPECIAL_METHODS      (1)
 #define MICROPY_PY_ALL_SPECIAL_METHODS          (1)
@@ -76,6 +77,13 @@ void cf_gc_now(void);
 #define MICROPY_PY_RANDOM_EXTRA_FUNCS           (1)
 #define MICROPY_PY_RANDOM_SEED_INIT_FUNC        (0x20260901)  // the same numbers in every run: a block can be replayed
 
+// Exceptions by the names that ordinary Python has for some of their kinds
+#define MICROPY_PORT_EXTRA_BUILTINS \
+    { MP_ROM_QSTR(MP_QSTR_ModuleNotFoundError), MP_ROM_PTR(&mp_type_ImportError) }, \
+    { MP_ROM_QSTR(MP_QSTR_RecursionError), MP_ROM_PTR(&mp_type_RuntimeError) }, \
+    { MP_ROM_QSTR(MP_QSTR_UnicodeDecodeError), MP_ROM_PTR(&mp_type_UnicodeError) }, \
+    { MP_ROM_QSTR(MP_QSTR_UnicodeEncodeError), MP_ROM_PTR(&mp_type_UnicodeError) },
+
 // What of it is out
 #define MICROPY_OPT_COMPUTED_GOTO               (0)  // wasm has no such jump
 #define MICROPY_KBD_EXCEPTION                   (0)
@@ -84,6 +92,7 @@ void cf_gc_now(void);
 #define MICROPY_PY_BUILTINS_HELP                (0)
 #define MICROPY_PY_BUILTINS_INPUT               (0)
 #define MICROPY_PY_BUILTINS_EXECFILE            (0)
+#define MICROPY_PY_ASYNC_AWAIT                  (0)
 #define MICROPY_PY_ASYNCIO                      (0)
 #define MICROPY_PY_CRYPTOLIB                    (0)
 #define MICROPY_PY_DEFLATE                      (0)

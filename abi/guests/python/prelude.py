@@ -17,9 +17,9 @@ class Command:
         self.fields = fields
 
     def __getattr__(self, name):
-        if name[:1] == "_":  # asked for by tools, not by a block
-            raise AttributeError(name)
         command = self.fields["cmd"]
+        if name[:1] == "_":  # asked for by a loop, by `with`, by tools
+            raise AttributeError("a command has no '%s'; it is only asked for: write answer = yield %s(...)" % (name, command))
         raise AttributeError("a command has no '%s'; its answer has: write (yield %s(...)).%s" % (name, command, name))
 
     def __repr__(self):
@@ -196,6 +196,9 @@ def _whole(value, name, most=_U32):
 
 def _handle(value):
     """A handle's number; the event that brought it does as well."""
+    if isinstance(value, Command):
+        command = value.fields["cmd"]
+        raise TypeError("handle must be a handle, found a command that was not yielded: write file = yield %s(...)" % command)
     return _whole(getattr(value, "handle", value), "handle")
 
 
@@ -235,6 +238,8 @@ def _command(value):
         fields = value.fields
     elif isinstance(value, dict) and isinstance(value.get("cmd"), str):
         fields = value
+    elif hasattr(value, "send"):
+        raise TypeError("yield takes a command, found a generator: write yield from for a function of yours that yields")
     else:
         raise TypeError("yield takes a command, such as open(path) or emit(progress), found %r" % (value,))
     _asked[0] = fields["cmd"]
@@ -272,6 +277,22 @@ def _event(fields):
         if "kind" in fields:
             _add_kind(event, fields["kind"])
     return event
+
+
+def _no_result(result, problem):
+    """Why what `run` returned is no result. The mistakes of beginners get a word more."""
+    if isinstance(result, Command):
+        return "run returned a command that was not yielded: write return (yield %s(...))" % result.fields["cmd"]
+    if isinstance(result, dict):
+        parts = result.values()
+    else:
+        parts = result if isinstance(result, (list, tuple)) else (result,)
+    for part in parts:
+        if isinstance(part, Command):
+            return "what run returned holds a command that was not yielded: write answer = yield %s(...)" % part.fields["cmd"]
+        if hasattr(part, "send"):
+            return "what run returned holds a generator: call a function of yours that yields with yield from"
+    return "what run returned is no JSON value: %s" % problem
 
 
 def _fits(value, kind):

@@ -124,7 +124,12 @@ __attribute__((constructor)) static void start_interpreter(void) {
 static void load(char *text, size_t len) {
     size_t name_len = strlen(text);
     const char *source = text + name_len + 1;
-    mp_lexer_t *lexer = mp_lexer_new_from_str_len(qstr_from_strn(text, name_len), source, len - name_len - 1, 0);
+    size_t source_len = len - name_len - 1;
+    if (source_len >= 3 && memcmp(source, "\xEF\xBB\xBF", 3) == 0) {  // the mark that some editors put before UTF-8
+        source += 3;
+        source_len -= 3;
+    }
+    mp_lexer_t *lexer = mp_lexer_new_from_str_len(qstr_from_strn(text, name_len), source, source_len, 0);
     mp_parse_compile_execute(lexer, MP_PARSE_FILE_INPUT, mp_globals_get(), mp_globals_get());
     mp_obj_t run = find_global(MP_QSTR_run);
     if (run == MP_OBJ_NULL || !mp_obj_is_callable(run)) {
@@ -163,8 +168,8 @@ static void write_done(mp_obj_t result) {
         if (mp_obj_exception_match(problem, MP_OBJ_FROM_PTR(&mp_type_MemoryError))) {
             nlr_raise(problem);
         }
-        mp_raise_msg_varg(&mp_type_TypeError, MP_ERROR_TEXT("what run returned is no JSON value: %s"),
-            mp_obj_str_get_str(mp_obj_exception_get_value(problem)));
+        nlr_raise(mp_obj_new_exception_arg1(&mp_type_TypeError,
+            mp_call_function_2(prelude_name(MP_QSTR__no_result), result, mp_obj_exception_get_value(problem))));
     }
     add("{\"cmd\":\"done\",\"result\":");
     json_write(&answer, result, &json_compact);

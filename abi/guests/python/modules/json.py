@@ -40,13 +40,22 @@ def _prepared(value, sort_keys, default):
     return value
 
 
+def _key(key):
+    """A key as ordinary Python writes it: what is no text as its JSON."""
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, (bool, int, float)):
+        return _dumps(key, "", "", True)
+    raise TypeError("a key of JSON is text, found %r" % (key,))
+
+
 def _indented(value, line, step, separators, ensure_ascii):
     inner = line + step
     if isinstance(value, dict) and value:
         parts = [
             "%s%s%s"
             % (
-                _dumps(key if isinstance(key, str) else str(key), "", "", ensure_ascii),
+                _dumps(_key(key), "", "", ensure_ascii),
                 separators[1],
                 _indented(value[key], inner, step, separators, ensure_ascii),
             )
