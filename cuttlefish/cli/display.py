@@ -3,7 +3,7 @@
 import json
 from typing import TextIO
 
-from cuttlefish.jobs.updates import Dropped, Finished, LogLine, Progress, TokenPiece, Update
+from cuttlefish.jobs.updates import Dropped, Finished, LogLine, Origin, Progress, TokenPiece, Update
 
 __all__ = ["Display"]
 
@@ -14,6 +14,9 @@ class Display:
     """Shows a job's updates: each progress and each line that a block prints on a line of its own, the model's words as they come.
     With `only_log` it shows what blocks print and nothing else.
 
+    Words are shown for one node at a time: those of two that ask at once would stand mixed in one line. They are not shown for the
+    items of a node that runs over many, of which what counts is how many are done and what failed.
+
     Control characters in what a block or model says are shown as escapes: they must not steer the terminal.
     """
 
@@ -21,18 +24,21 @@ class Display:
         self._out = out
         self._only_log = only_log
         self._within_line = False
+        self._speaker: Origin | None = None
+        self._held: dict[Origin | None, list[str]] = {}
+        """Words of other nodes than the one whose line is being written."""
 
     def show(self, update: Update) -> None:
         """Write one update."""
         if self._only_log and not isinstance(update, LogLine):
             return
         match update:
-            case TokenPiece(text):
-                self._out.write(_harmless(text))
-                self._within_line = not text.endswith("\n")
-            case Progress(value):
+            case TokenPiece(text, origin):
+                if origin is None or origin.item is None:
+                    self._say(origin, text)
+            case Progress(value, origin):
                 self._start_line()
-                self._out.write(f"· {_sentence(value)}\n")
+                self._out.write(f"· {_from(origin)}{_sentence(value)}\n")
             case LogLine(block, text):
                 self._start_line()
                 self._out.write(f"{_harmless(block)}: {_harmless(text)}\n")
@@ -48,15 +54,40 @@ class Display:
         self._start_line()
         self._out.flush()
 
+    def _say(self, origin: Origin | None, text: str) -> None:
+        if self._within_line and origin != self._speaker:
+            self._held.setdefault(origin, []).append(text)
+            return
+        self._speaker = origin
+        self._out.write(_harmless(text))
+        self._within_line = not text.endswith("\n")
+
     def _start_line(self) -> None:
+        """End the line that was begun, and show what was held back for it."""
         if self._within_line:
             self._out.write("\n")
             self._within_line = False
+        for origin, pieces in self._held.items():
+            self._out.write(f"{_from(origin)}{_harmless(''.join(pieces))}\n")
+        self._held.clear()
+
+
+def _from(origin: Origin | None) -> str:
+    if origin is None:
+        return ""
+    return f"{_harmless(origin.node)}: " if origin.item is None else f"{_harmless(origin.node)}, item {origin.item}: "
 
 
 def _sentence(value: object) -> str:
-    """`{"stage": "reading", "done": 1, "of": 4}` as `reading 1/4`; anything else as JSON, cut short."""
+    """What the host tells about nodes, and `{"stage": "reading", "done": 1, "of": 4}`, in words; else JSON, cut short."""
     match value:
+        case {"node": str() as node, "items": int() as items, "succeeded": int() as succeeded, "failed": int() as failed, **rest}:
+            told = f"{node}: {succeeded + failed} of {items} done{f', {failed} failed' if failed else ''}"
+            if "message" in rest:
+                told += f"; item {rest.get('item')} failed, {rest.get('code')}: {rest['message']}"
+            return _harmless(told)
+        case {"node": str() as node, "of": int(), "stage": str() as step}:
+            return _harmless(f"{node}: {step}")
         case {"done": int() | float() as done, "of": int() | float() as of, **rest}:
             stage = rest.get("stage")
             return f"{_harmless(stage) + ' ' if isinstance(stage, str) else ''}{done}/{of}"
