@@ -360,7 +360,7 @@ async def test_a_bug_of_ours_ends_in_an_envelope_with_a_reference_to_the_log(
 
 BLOCK_FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "absent": (lambda _: None, "not_found", "there is no block"),
-    "folder": (lambda path: path.mkdir(), "capability_denied", "is a folder; give the .wasm file in it"),
+    "folder": (lambda path: path.mkdir(), "capability_denied", "is a folder; give the .wasm or .py file in it"),
     "fifo": (os.mkfifo, "capability_denied", "is no regular file"),
     "text": (lambda path: path.write_text("hello") and None, "unsupported", "is no WebAssembly module"),
 }

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import trio
@@ -158,8 +158,11 @@ def read_input(words: list[str]) -> object:
     """
     if len(words) == 1 and words[0] == "-":
         return _parse_json(sys.stdin.buffer.read(), "standard input")
-    if len(words) == 1 and (words[0].lstrip()[:1] in ("{", "[", '"') or "=" not in words[0]):
-        return _parse_json(words[0].encode("utf-8", "surrogateescape"), "--input")
+    if len(words) == 1 and words[0].lstrip()[:1] in ("{", "[", '"'):
+        return _parse_json(os.fsencode(words[0]), "--input")
+    if len(words) == 1 and "=" not in words[0]:
+        with suppress(BadJson):  # a number, true, false or null; else it is told below what may stand here
+            return parse_json(os.fsencode(words[0]))
     record: dict[str, object] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -169,8 +172,16 @@ def read_input(words: list[str]) -> object:
         name = name.removesuffix(":")
         if name in record:
             raise UsageError(f'--input gives "{name}" twice')
-        record[name] = _parse_json(text.encode("utf-8", "surrogateescape"), f'--input "{name}"') if is_json else text
+        record[name] = _parse_json(os.fsencode(text), f'--input "{name}"') if is_json else _unicode(text, name)
     return record
+
+
+def _unicode(text: str, name: str) -> str:
+    """A word of the command line, which may hold any bytes, as text."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f'--input "{name}" is no UTF-8 text: {json.dumps(text)}; a file of such a name must be renamed') from None
 
 
 def _parse_json(data: bytes, place: str) -> object:
