@@ -307,8 +307,10 @@ async def test_more_jobs_than_may_run_wait_their_turn() -> None:
         third = host.start(scripted(DONE), None)
         await trio.testing.wait_all_tasks_blocked()
         assert second.status is JobStatus.QUEUED
+        assert [job.jobs_ahead() for job in (first, second, third)] == [0, 0, 1]
         third.cancel()
         assert (await third.envelope()).status is JobStatus.CANCELLED
+        assert third.jobs_ahead() == 0
         first.cancel()
         assert (await second.envelope()).status is JobStatus.COMPLETED
 
