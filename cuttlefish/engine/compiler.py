@@ -119,9 +119,10 @@ class Compiler:
                 raise Unsupported(f'"{block.name}" broke the compiler, which ended with status {process.returncode}')
             refusal = json.loads(process.stdout)
             if isinstance(refusal, dict):
+                why = refusal["unwritten"]
                 raise LimitExceeded(
-                    f'what "{block.name}" compiles to cannot be kept in {self._folder}: {refusal["unwritten"]}. Make room there, or '
-                    "name another folder with CUTTLEFISH_CACHE"
+                    f'what "{block.name}" compiles to cannot be kept in {self._folder}: {why}. Make room there, or name another '
+                    "folder with CUTTLEFISH_CACHE"
                 )
             if refusal is not None:
                 refuse_compilation(block.name, refusal)
