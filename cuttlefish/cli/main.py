@@ -27,6 +27,11 @@ input:
   --input path=report.pdf count:=3      NAME=TEXT and NAME:=JSON make a record
   --input -                             JSON from standard input
 
+many files:
+  --each inbox/*.pdf                    one job for each file, with the file as "path" of its input beside what --input gives.
+                                        A line of JSON, the Envelope with its "path", is written as each job ends, in the order
+                                        of ending. Exit code 1 when one has failed; Ctrl-C keeps what is written.
+
 models:
   llama-cpp:NAME or llama-cpp:PATH.gguf   a model on this machine (pip install 'cuttlefish[local]'; cuttlefish models list)
   openai:URL#MODEL                        a server with OpenAI's protocol (pip install 'cuttlefish[http]'), such as
@@ -268,14 +273,16 @@ def _build() -> argparse.ArgumentParser:
 
     run = commands.add_parser(
         "run",
-        usage="cuttlefish run WHAT --input INPUT [INPUT ...] [OPTION ...]",
+        usage="cuttlefish run WHAT {--input INPUT ... | --each FILE ...} [OPTION ...]",
         help="run a block or a pipeline and print its Envelope",
         epilog=RUN_EPILOG,
         formatter_class=raw,
         allow_abbrev=False,
     )
     run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm or .py file, or a block's name")
-    run.add_argument("--input", nargs="+", required=True, metavar="INPUT", help="the job's input; see below")
+    run.add_argument("--input", nargs="+", metavar="INPUT", help="the job's input; see below")
+    run.add_argument("--each", nargs="+", metavar="FILE", help="run one job for each file; see below")
+    run.add_argument("--jobs", type=_count, default=4, metavar="N", help="with --each: jobs that run at once (4)")
     run.add_argument("--model", metavar="PROVIDER:TARGET", help="the model that may be asked, where a node names none itself")
     run.add_argument("--embedding-model", metavar="PROVIDER:TARGET", help="the model that turns texts into vectors")
     run.add_argument("--read", nargs="+", action="extend", default=[], metavar="DIR", help="folders and files that blocks may open")
