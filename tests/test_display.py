@@ -58,11 +58,23 @@ def test_long_progress_is_cut_short() -> None:
         ([TokenPiece("so\n"), Progress({"done": 1, "of": 2})], ["so", "· 1/2"]),
         (
             [TokenPiece("one ", A), TokenPiece("two ", B), TokenPiece("more", A), TokenPiece("words", B)],
-            ["one more", "b: two words"],
+            ["a: one more", "b: two words"],
+        ),
+        (
+            [
+                TokenPiece("one ", A),
+                Progress({"done": 1, "of": 2}, B),
+                TokenPiece("two ", B),
+                TokenPiece("more", A),
+                Progress({"node": "b", "of": 2, "stage": "failed"}),
+                Progress({"node": "a", "of": 2, "stage": "finished"}),
+                TokenPiece("three", Origin("c")),
+            ],
+            ["a: one more", "· a: finished", "· b: 1/2", "b: two ", "· b: failed", "c: three"],
         ),
         ([TokenPiece("x", Origin("a", 0)), TokenPiece("y", Origin("a", 1))], []),
     ],
-    ids=["as they come", "lines of the model's own", "one node at a time", "not of items"],
+    ids=["as they come", "lines of the model's own", "one node at a time", "reports in between", "not of items"],
 )
 def test_the_models_words_are_never_mixed_with_others(updates: Sequence[Update], lines: list[str]) -> None:
     assert shown(*updates) == lines

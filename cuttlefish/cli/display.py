@@ -14,24 +14,41 @@ class Display:
     """Shows a job's updates: each progress and each line that a block prints on a line of its own, the model's words as they come.
     With `only_log` it shows what blocks print and nothing else.
 
-    Words are shown for one node at a time: those of two that ask at once would stand mixed in one line. They are not shown for the
-    items of a node that runs over many, of which what counts is how many are done and what failed.
-
-    Control characters in what a block or model says are shown as escapes: they must not steer the terminal.
+    Words are shown for one node at a time, the others' updates after its line: words of two that ask at once would stand mixed.
+    They are not shown for the items of a node that runs over many, of which what counts is how many are done and what failed.
     """
 
     def __init__(self, out: TextIO, *, only_log: bool = False) -> None:
         self._out = out
         self._only_log = only_log
         self._within_line = False
-        self._speaker: Origin | None = None
-        self._held: dict[Origin | None, list[str]] = {}
-        """Words of other nodes than the one whose line is being written."""
+        self._speaker: str | None = None
+        """The node whose words are in the line that was begun."""
+        self._waiting: list[Update] = []
+        """What other nodes told meanwhile; empty when no line is begun."""
 
     def show(self, update: Update) -> None:
-        """Write one update."""
+        """Write one update, or keep it until the line ends that another node has begun."""
         if self._only_log and not isinstance(update, LogLine):
             return
+        node = _node(update)
+        if self._within_line and node is not None and node != self._speaker:
+            self._waiting.append(update)
+            return
+        self._write(update)
+        if not self._within_line:
+            self._show_waiting()
+        self._out.flush()
+
+    def close(self) -> None:
+        """End a line that was begun, and show what waits for its end."""
+        self._start_line()
+        while self._waiting:
+            self._show_waiting()
+            self._start_line()
+        self._out.flush()
+
+    def _write(self, update: Update) -> None:
         match update:
             case TokenPiece(text, origin):
                 if origin is None or origin.item is None:
@@ -47,29 +64,31 @@ class Display:
                 self._out.write(f"· {count} updates were dropped: this terminal is slower than the job\n")
             case Finished():
                 self._start_line()
-        self._out.flush()
-
-    def close(self) -> None:
-        """End a line that was begun."""
-        self._start_line()
-        self._out.flush()
 
     def _say(self, origin: Origin | None, text: str) -> None:
-        if self._within_line and origin != self._speaker:
-            self._held.setdefault(origin, []).append(text)
-            return
-        self._speaker = origin
+        if not self._within_line:
+            self._out.write(_from(origin))
+            self._speaker = None if origin is None else origin.node
         self._out.write(_harmless(text))
         self._within_line = not text.endswith("\n")
 
     def _start_line(self) -> None:
-        """End the line that was begun, and show what was held back for it."""
         if self._within_line:
             self._out.write("\n")
             self._within_line = False
-        for origin, pieces in self._held.items():
-            self._out.write(f"{_from(origin)}{_harmless(''.join(pieces))}\n")
-        self._held.clear()
+
+    def _show_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for update in waiting:
+            self.show(update)
+
+
+def _node(update: Update) -> str | None:
+    """The node that an update is from or about."""
+    match update:
+        case TokenPiece(_, Origin(node)) | Progress(_, Origin(node)) | Progress({"node": str(node)}, None):
+            return node
+    return None
 
 
 def _from(origin: Origin | None) -> str:
