@@ -253,7 +253,7 @@ async def _plain_trio(sources: Shape, one: Run) -> object:
 
 
 async def _our_graph(graph: Graph) -> object:
-    async def run(node: GraphNode, value: object, meters: list[TokenMeter], *, is_item: bool) -> object:
+    async def run(node: GraphNode, value: object, meters: list[TokenMeter], item: int | None) -> object:
         return await _nothing()
 
     async def no_items(over: str) -> list[object]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cuttlefish.jobs.updates import Dropped as Dropped
     from cuttlefish.jobs.updates import Finished as Finished
     from cuttlefish.jobs.updates import LogLine as LogLine
+    from cuttlefish.jobs.updates import Origin as Origin
     from cuttlefish.jobs.updates import Progress as Progress
     from cuttlefish.jobs.updates import TokenPiece as TokenPiece
     from cuttlefish.limits import Limits as Limits
@@ -44,6 +45,7 @@ _HOMES = {
     "Limits": "cuttlefish.limits",
     "LogLine": "cuttlefish.jobs.updates",
     "Node": "cuttlefish.pipeline.forms",
+    "Origin": "cuttlefish.jobs.updates",
     "Pipeline": "cuttlefish.pipeline.forms",
     "PipelineError": "cuttlefish.pipeline.spec",
     "Progress": "cuttlefish.jobs.updates",

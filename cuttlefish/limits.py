@@ -18,6 +18,9 @@ __all__ = ["LimitSetting", "Limits", "limit_exceeded", "limit_settings", "limits
 
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 
+VARIABLES = "CUTTLEFISH_LIMIT_"
+"""How the environment variables begin that set limits."""
+
 Unit = Literal["bytes", "seconds", "count", "pixels", "levels", "tokens"]
 
 
@@ -100,7 +103,7 @@ class LimitSetting:
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return "CUTTLEFISH_LIMIT_" + self.name.upper().replace(".", "_")
+        return VARIABLES + self.name.upper().replace(".", "_")
 
     @property
     def _of_unit(self) -> str:
@@ -148,10 +151,22 @@ def limits_from_environment(environment: Mapping[str, str]) -> Limits:
     """The defaults, changed by the `CUTTLEFISH_LIMIT_…` variables that are set. An empty variable counts as unset.
 
     Raises:
-        ValueError: a variable whose value is not a number of the limit's unit.
+        ValueError: a variable that names no limit, or whose value is not a number of the limit's unit.
     """
-    values = {s.name: environment[s.variable] for s in limit_settings() if environment.get(s.variable)}
-    return Limits().with_values(values)
+    names = {setting.variable: setting.name for setting in limit_settings()}
+    limits = Limits()
+    for variable, value in environment.items():
+        if not variable.startswith(VARIABLES) or not value:
+            continue
+        if variable not in names:
+            near = difflib.get_close_matches(variable[len(VARIABLES) :], [name[len(VARIABLES) :] for name in names], 1, 0.5)
+            hint = f". Did you mean {VARIABLES}{near[0]}?" if near else ""
+            raise ValueError(f"the environment variable {variable} names no limit{hint}")
+        try:
+            limits = limits.with_values({names[variable]: value})
+        except ValueError as error:
+            raise ValueError(f"the environment variable {variable}: {error}") from None
+    return limits
 
 
 def limit_exceeded(field_name: str, value: float, needed: str) -> LimitExceeded:

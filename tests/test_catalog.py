@@ -315,6 +315,10 @@ WRONG_USE = {
         '"1/2" cannot be a version: letters, digits, . _ and -, 64 at most, starting with a letter or digit',
     ),
     "showing what is not there": (["show", "sum"], 'there is no block "sum" in the catalogue; did you mean "sums"?'),
+    "showing what is in no catalogue": (
+        ["show", "join"],
+        '"join" comes with cuttlefish and is not in the catalogue. Show it with: cuttlefish block inspect join',
+    ),
     "a version that is not there": (
         ["show", "sums@1.21"],
         'there is no version "1.21" of the block "sums" in the catalogue; did you mean "1.2"?',
@@ -343,17 +347,19 @@ NOT_THERE = {
     "./sums": 'there is no block "./sums"',
     "s" * 300: f'there is no block "{"s" * 58}…; known: sums, {", ".join(sorted(builtin_blocks()))}. '
     "A file is written with its folder, .wasm or .py",
+    "a-folder": 'there is no block "a-folder"; that is a folder: give the .wasm or .py file in it',
     "a\0/b": 'there is no block "a\\u0000/b": no file can be called that',
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"), NOT_THERE.items(), ids=["builtin", "kept", "builtin version", "version", "file", "long", "nul"]
+    ("name", "sentence"), NOT_THERE.items(), ids=["builtin", "kept", "builtin version", "version", "file", "long", "folder", "nul"]
 )
-def test_a_name_that_nothing_has_gets_the_nearest(store: BlockStore, name: str, sentence: str) -> None:
+def test_a_name_that_nothing_has_gets_the_nearest(store: BlockStore, tmp_path: Path, name: str, sentence: str) -> None:
     store.add(block("one"), ANY, "sums", "1.2")
+    (tmp_path / "a-folder").mkdir(exist_ok=True)
     with pytest.raises(NotFound) as caught:
-        find_block(name, Path(), Limits())
+        find_block(name, tmp_path, Limits())
     assert caught.value.message == sentence
 
 

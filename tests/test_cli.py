@@ -63,11 +63,27 @@ def test_a_failed_job_has_exit_code_one_and_its_envelope(block: Path) -> None:
 
 
 WRONG_USE = {
-    "no command": ([], "cuttlefish: the following arguments are required: COMMAND (see cuttlefish --help)"),
     "unknown command": (
         ["rnu"],
-        "cuttlefish: argument COMMAND: invalid choice: 'rnu' "
-        "(choose from 'run', 'check', 'graph', 'block', 'mcp', 'mcp install', 'models') (see cuttlefish --help)",
+        'cuttlefish: argument COMMAND: there is no "rnu"; did you mean "run"? (see cuttlefish --help)',
+    ),
+    "unknown choice": (
+        ["block", "new", "x", "--lang", "cobol"],
+        'cuttlefish: argument --lang: there is no "cobol"; known: python, zig, c, rust, assemblyscript '
+        "(see cuttlefish block new --help)",
+    ),
+    "nothing before the options": (
+        ["run", "--read", ".", "word-count", "--input", "a=b"],
+        "cuttlefish: the following arguments are required: WHAT; WHAT stands before the options, of which some take all words "
+        "up to the next one (see cuttlefish run --help)",
+    ),
+    "an input that is none": (
+        ["run", "BLOCK", "--input", "notes.txt"],
+        'cuttlefish: --input takes JSON, -, or NAME=TEXT and NAME:=JSON; found "notes.txt"',
+    ),
+    "an input that is no text": (
+        ["run", "BLOCK", "--input", "path=caf\udce9"],
+        'cuttlefish: --input "path" is no UTF-8 text: "caf\\udce9"; a file of such a name must be renamed',
     ),
     "unknown option": (
         ["run", "BLOCK", "--input", "a=b", "--modle", "x"],
@@ -125,7 +141,45 @@ def test_a_limit_of_the_environment_that_cannot_be_meant_is_wrong_use(
 ) -> None:
     monkeypatch.setenv("CUTTLEFISH_LIMIT_GUEST_MEMORY", "much")
     assert main(["run", str(block), "--input", "path=x"]) == 2
-    assert capsys.readouterr() == ("", 'cuttlefish: environment: guest.memory needs a number of bytes, found "much"\n')
+    assert capsys.readouterr() == (
+        "",
+        'cuttlefish: the environment variable CUTTLEFISH_LIMIT_GUEST_MEMORY: guest.memory needs a number of bytes, found "much"\n',
+    )
+
+
+def test_without_a_command_the_help_is_shown_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("usage: cuttlefish [-h] [--version] COMMAND ...\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "told"),
+    [
+        ("<&-", 2, b"cuttlefish: standard input is not valid JSON at line 1 column 1: a value belongs here\n"),
+        (">&-", 2, b"cuttlefish: standard output is closed; send it to /dev/null if it is not wanted\n"),
+        ("2>&-", 0, b""),
+    ],
+    ids=["input", "output", "error"],
+)
+def test_a_standard_stream_that_is_closed_is_no_bug(block: Path, closed: str, code: int, told: bytes) -> None:
+    given = "-" if closed == "<&-" else "path=x"
+    line = f'exec "$0" -m cuttlefish run "$1" --model stub:x --input {given} {closed}'
+    done = subprocess.run(["sh", "-c", line, sys.executable, block], capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (code, told)
+    assert (done.stdout != b"") == (code == 0)
+
+
+def test_a_path_of_any_letters_arrives_where_the_locale_is_none(tmp_path: Path) -> None:
+    (tmp_path / "grüße.txt").write_text("two words")
+    done = subprocess.run(
+        [*COMMAND, "run", "word-count", "--read", tmp_path, "--input", f"path={tmp_path}/grüße.txt"],
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        timeout=120,
+    )
+    assert json.loads(done.stdout)["result"]["words"] == 2
 
 
 def test_what_the_command_line_says_of_limits_wins_over_the_pipeline(tmp_path: Path) -> None:
@@ -202,6 +256,12 @@ def test_inspect_tells_what_an_accepted_block_is(block: Path) -> None:
     text = cuttlefish("block", "inspect", block).stdout.decode()
     assert "signature:     {path: text} -> json\n" in text
     assert "  cf_step        (i32, i32) -> i32\n" in text
+
+
+def test_inspect_takes_the_name_of_a_block_that_comes_with_cuttlefish() -> None:
+    shown = json.loads(cuttlefish("block", "inspect", "join", "--json").stdout)
+    assert Path(shown["file"]).name == "join.wasm"
+    assert shown["accepted"] is True
 
 
 def test_inspect_tells_why_a_block_is_refused(tmp_path: Path) -> None:

@@ -134,6 +134,20 @@ async def test_a_compilation_that_takes_too_long_is_killed(compiler: Compiler) -
     assert list(compiler.folder.iterdir()) == []
 
 
+async def test_a_compiled_module_that_cannot_be_written_down_is_not_the_blocks_fault(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuttlefish.engine.compiler.secrets.token_hex", lambda _: "full")
+    (compiler.folder / "full.part").symlink_to(tmp_path)  # a folder takes no bytes, as a disk without room takes none
+    with pytest.raises(LimitExceeded) as caught:
+        await compiler.compile(scripted({"cmd": "done"}), Limits())
+    assert caught.value.message == (
+        f'what "scripted.wasm" compiles to cannot be kept in {compiler.folder}: is a directory. Make room there, or name another '
+        "folder with CUTTLEFISH_CACHE"
+    )
+    assert list(compiler.folder.iterdir()) == []
+
+
 async def test_many_tasks_with_the_same_bytes_compile_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     compilations = []
     real = trio.run_process

@@ -307,8 +307,10 @@ async def test_more_jobs_than_may_run_wait_their_turn() -> None:
         third = host.start(scripted(DONE), None)
         await trio.testing.wait_all_tasks_blocked()
         assert second.status is JobStatus.QUEUED
+        assert [job.jobs_ahead() for job in (first, second, third)] == [0, 0, 1]
         third.cancel()
         assert (await third.envelope()).status is JobStatus.CANCELLED
+        assert third.jobs_ahead() == 0
         first.cancel()
         assert (await second.envelope()).status is JobStatus.COMPLETED
 
@@ -360,7 +362,7 @@ async def test_a_bug_of_ours_ends_in_an_envelope_with_a_reference_to_the_log(
 
 BLOCK_FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "absent": (lambda _: None, "not_found", "there is no block"),
-    "folder": (lambda path: path.mkdir(), "capability_denied", "is a folder; give the .wasm file in it"),
+    "folder": (lambda path: path.mkdir(), "capability_denied", "is a folder; give the .wasm or .py file in it"),
     "fifo": (os.mkfifo, "capability_denied", "is no regular file"),
     "text": (lambda path: path.write_text("hello") and None, "unsupported", "is no WebAssembly module"),
 }

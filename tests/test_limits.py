@@ -194,5 +194,19 @@ def test_a_limit_that_cannot_be_meant_is_refused(name: str, value: object, sente
     assert str(caught.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("variable", "sentence"),
+    [
+        ("GUEST_MEMROY", "CUTTLEFISH_LIMIT_GUEST_MEMROY names no limit. Did you mean CUTTLEFISH_LIMIT_GUEST_MEMORY?"),
+        ("X", "CUTTLEFISH_LIMIT_X names no limit"),
+        ("JOB_TIME", 'CUTTLEFISH_LIMIT_JOB_TIME: job.time needs a number of seconds, found "soon"'),
+    ],
+)
+def test_a_variable_that_sets_no_limit_is_refused_and_not_passed_over(variable: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        limits_from_environment({f"CUTTLEFISH_LIMIT_{variable}": "soon"})
+    assert str(caught.value) == f"the environment variable {sentence}"
+
+
 def test_an_empty_variable_counts_as_unset() -> None:
     assert limits_from_environment({"CUTTLEFISH_LIMIT_GUEST_MEMORY": ""}) == Limits()

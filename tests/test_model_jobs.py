@@ -1,6 +1,7 @@
 """Models through whole jobs: what a block may ask of one, and where a job's data may go."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import trio
 
 from cuttlefish import Envelope, Node, Pipeline, TokenPiece, open_host
 from cuttlefish.engine.guest import Guest
+from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
 from guests import SPIN, echo, scripted
 
 MODEL = "llama-cpp:smollm2"
@@ -141,3 +143,49 @@ async def test_a_pipeline_that_stays_local_refuses_a_server_elsewhere_before_any
     assert code == "model_load_failed"
     assert "192.0.2.1" in message
     assert "local_only" in message
+
+
+class Closing:
+    """A model that remembers that it was closed, and an embedder too. It breaks down over it if it is told to."""
+
+    accepts_images = False
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        self.name = name
+        self.closed = closed
+
+    async def infer(self, prompt: Prompt, sink: TokenSink, meter: TokenMeter) -> Reply:
+        await trio.lowlevel.checkpoint()
+        return Reply("word", "stop")
+
+    async def embed(self, texts: Sequence[str], meter: TokenMeter) -> list[list[float]]:
+        await trio.lowlevel.checkpoint()
+        return [[1.0] for _ in texts]
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closed.append(self.name)
+        if self.name == "breaks":
+            raise OSError("it cannot be closed")
+
+
+async def test_leaving_the_host_closes_every_model_also_when_one_breaks_down_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    async def open_model(model: str, *, local_only: bool) -> Closing:
+        await trio.lowlevel.checkpoint()
+        return Closing(model, closed)
+
+    monkeypatch.setattr("cuttlefish.jobs.resources.open_backend", open_model)
+    monkeypatch.setattr("cuttlefish.jobs.resources.open_embedder", open_model)
+    commands = [infer("p", 1), {"cmd": "embed", "texts": ["x"]}]
+
+    async def jobs() -> None:
+        async with open_host() as host:
+            for model in ("first", "breaks", "last", "last"):
+                assert (await host.run(echo(), commands, model=model, embedding_model="vectors")).error is None
+            assert closed == []
+
+    with pytest.raises(OSError, match="it cannot be closed"):
+        await jobs()
+    assert sorted(closed) == ["breaks", "first", "last", "vectors"]

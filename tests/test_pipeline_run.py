@@ -1,5 +1,6 @@
 """Pipelines run: data and order, branches, rounds, items; with real wasm and real files, through the host's public face."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,13 +12,17 @@ import trio
 from flow_guests import choosing
 from pipelines import Folder
 
-from cuttlefish import Envelope, Finished, Host, JobStatus, Progress, open_host
+from cuttlefish import Envelope, Finished, Host, JobStatus, Origin, Progress, TokenPiece, open_host
 from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
+from cuttlefish.limits import Limits
+from cuttlefish.media.capabilities import Capabilities, open_by_walking
+from cuttlefish.pipeline.items import paths_of_pattern
 from cuttlefish.pipeline.spec import Node, Pipeline
 from guests import SPIN, echo, scripted
 
 INFER = {"cmd": "infer", "prompt": "a b c", "max_tokens": 9}
 DONE = {"cmd": "done", "result": "ok"}
+NOT_TEXT = 'the input does not fit what "wrap.wasm" takes, text: input must be text, found {}'
 
 
 @pytest.fixture
@@ -363,7 +368,7 @@ async def test_each_item_is_checked_by_itself_and_fails_by_itself(folder: Folder
             {
                 "item": 1,
                 "code": "schema_validation_failed",
-                "message": 'the input does not fit what "wrap.wasm" takes, text: input must be text, found 2',
+                "message": NOT_TEXT.format(2),
             },
             {
                 "item": 2,
@@ -377,7 +382,7 @@ async def test_each_item_is_checked_by_itself_and_fails_by_itself(folder: Folder
     folder.file("p.toml", pipeline(over.replace("keep", "stop"), top='read = ["."]'))
     assert error_of(await host.run("p.toml", None)) == (
         "schema_validation_failed",
-        'item 1: the input does not fit what "wrap.wasm" takes, text: input must be text, found 2',
+        "item 1: " + NOT_TEXT.format(2),
     )
 
 
@@ -422,6 +427,38 @@ async def test_a_pattern_finds_only_what_may_be_read(folder: Folder, host: Host)
     assert [one["value"]["path"] for one in result["results"]] == ["in/a.txt"]
     folder.file("p.toml", pipeline('n = same\nover = "secret/*.txt"', top='read = ["in"]'))
     assert error_of(await host.run("p.toml", None)) == ("not_found", 'no file that may be read matches "secret/*.txt"')
+
+
+async def test_a_file_whose_name_is_no_text_fails_by_itself_and_is_not_left_out(folder: Folder, host: Host) -> None:
+    folder.file("in/a.txt", "words")
+    folder.file(os.fsdecode(b"in/caf\xe9.txt"), "words")
+    folder.file("p.toml", pipeline('n = same\nover = "*/*.txt"\non_error = "keep"', top='read = ["in"]'))
+    result = result_of(await host.run("p.toml", None))
+    assert isinstance(result, dict)
+    assert [one["value"]["path"] for one in result["results"]] == ["in/a.txt"]
+    assert result["failures"] == [
+        {
+            "item": 1,
+            "code": "schema_validation_failed",
+            "message": '"in/caf\\udce9.txt": the input holds what is no Unicode text, near {"path": "in/caf\\udce9.txt"}; '
+            "a file of such a name must be renamed",
+        }
+    ]
+    folder.file("p.toml", pipeline('n = same\nover = "*/caf*.txt"', top='read = ["p.toml"]'))
+    assert error_of(await host.run("p.toml", None)) == ("not_found", 'no file that may be read matches "*/caf*.txt"')
+
+
+def test_a_granted_file_that_this_user_may_not_read_is_an_item_and_is_not_left_out(folder: Folder) -> None:
+    def beneath(root: int, components: list[bytes]) -> int:
+        if components[-1] == b"b.txt":
+            raise OSError(errno.EACCES, "as the system says to all but root")
+        return open_by_walking(root, components)
+
+    for name in ("in/a.txt", "in/b.txt"):
+        folder.file(name, "words")
+    with Capabilities.grant(["in"], folder.path, open_beneath=beneath) as capabilities:
+        items = paths_of_pattern("in/*.txt", folder.path, folder.path, capabilities, Limits())
+    assert items == [{"path": "in/a.txt"}, {"path": "in/b.txt"}]
 
 
 async def test_a_manifest_outside_the_grant_is_denied(folder: Folder, host: Host) -> None:
@@ -558,9 +595,23 @@ async def test_updates_tell_which_node_begins_and_ends_and_how_far_items_are(fol
             key=lambda told: [u.value for u in updates if isinstance(u, Progress)].index(told),
         ),
         {"node": "a", "item": 0, "items": 2, "succeeded": 1, "failed": 0},
-        {"node": "a", "item": 1, "items": 2, "succeeded": 1, "failed": 1},
+        {"node": "a", "item": 1, "items": 2, "succeeded": 1, "failed": 1}
+        | {"code": "schema_validation_failed", "message": NOT_TEXT.format(5)},
         {"node": "a", "of": 3, "stage": "finished"},
     ]
+
+
+async def test_what_a_block_tells_says_which_run_of_it_that_was(folder: Folder, host: Host) -> None:
+    folder.block("tell", scripted({"cmd": "emit", "progress": "reading"}, INFER, DONE, signature="json -> text"))
+    folder.file("m.jsonl", "1\n2\n")
+    folder.file("p.toml", pipeline('a = tell\nover = "m.jsonl"', "b = tell", top='read = ["."]\nmodel = "stub:word"'))
+    job = host.start("p.toml", None)
+    told = [update async for update in job if isinstance(update, TokenPiece | Progress) and update.origin]
+    for origin in (Origin("a", 0), Origin("a", 1), Origin("b")):
+        assert [one for one in told if one.origin == origin] == [Progress("reading", origin), TokenPiece("word", origin)]
+    assert len(told) == 6
+    alone = host.start("tell.wasm", None, model="stub:word")
+    assert [update async for update in alone][:-1] == [Progress("reading"), TokenPiece("word")]
 
 
 async def test_usage_sums_over_nodes_and_models_and_each_nodes_part_is_kept(folder: Folder, host: Host) -> None:

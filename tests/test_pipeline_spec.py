@@ -313,7 +313,7 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     ),
     "an unfinished key": ('name = "x"\nblock\n', ["p.toml:2: is not TOML: expected '=' after a key in a key/value pair"]),
     "an unfinished value": ('name = "x"\nblock =', ["p.toml:2: is not TOML: invalid value"]),
-    "an unfinished text": ('name = "x\nblock = "b"', ["p.toml:1: is not TOML: illegal character '\\n'"]),
+    "an unfinished text": ('name = "x\nblock = "b"', ["p.toml:1: is not TOML: a text is not closed where its line ends"]),
     "several at once, in the file's order": (
         'nmae = "x"\nmodel = 1\n[nodes.b]\nblok = "b"\n[nodes.a]\nblock = "b"\nretry = "often"',
         [
@@ -356,6 +356,11 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, make: object, t
     with pytest.raises(PipelineError) as caught:
         load_pipeline(path)
     assert str(caught.value) == told.format(path)
+
+
+def test_the_mark_that_some_editors_put_before_a_text_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_bytes(b'\xef\xbb\xbfname = "x"\r\nblock = "b"\r\n')
+    assert load_pipeline(tmp_path / "p.toml").pipeline.name == "x"
 
 
 def test_a_files_folder_is_absolute_so_that_paths_mean_one_thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def run(folder: Path, line: str, *more: str) -> dict[str, object]:
 
 
 def test_the_commands_that_run_a_pipeline_do(folder: Path) -> None:
-    digest, over = (line for line, output in COMMANDS if not output)
+    digest, over, _ = (line for line, output in COMMANDS if not output)
     result = run(folder, digest, "--model", "stub:All is well.")
     assert list(result) == ["count", "both"]
     assert result["both"] == {
@@ -70,6 +70,15 @@ def test_the_commands_that_run_a_pipeline_do(folder: Path) -> None:
     assert (many["succeeded"], many["failed"]) == (2, 1)
     assert [item["item"] for item in many["results"]] == [0, 1]  # type: ignore[attr-defined]  # JSON
     assert list(many["failures"][0]) == ["item", "code", "message"]  # type: ignore[index]
+
+
+def test_the_command_that_runs_a_job_for_each_file_writes_a_line_for_each(folder: Path) -> None:
+    (line,) = (line for line, _ in COMMANDS if "--each" in line)
+    command = line.replace("cuttlefish", f"{shlex.quote(sys.executable)} -m cuttlefish", 1)
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, timeout=120)
+    ended = {told["path"]: told["status"] for told in map(json.loads, done.stdout.splitlines())}
+    assert ended == {"letters/a.txt": "completed", "letters/b.txt": "completed", "letters/c.txt": "failed"}
+    assert done.returncode == 1
 
 
 @pytest.mark.parametrize(

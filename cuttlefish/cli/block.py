@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 
 import trio
 
@@ -12,6 +13,7 @@ from cuttlefish.cli.exits import COMPLETED, FAILED
 from cuttlefish.cli.log import start_log
 from cuttlefish.errors import CuttlefishError
 from cuttlefish.host import open_host
+from cuttlefish.pipeline.catalog import builtin_blocks
 
 __all__ = ["inspect_command"]
 
@@ -23,7 +25,8 @@ def inspect_command(options: argparse.Namespace) -> int:
         UsageError: there is no such file, or no block in the folder.
     """
     start_log()
-    source = find(options.file)
+    builtin = None if Path(options.file).exists() else builtin_blocks().get(options.file)
+    source = find(str(builtin or options.file))
     facts: dict[str, object] = {"file": str(source.file)}
     try:
         trio.run(_inspect, source, facts)

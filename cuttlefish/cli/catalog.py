@@ -93,8 +93,12 @@ def _show(store: BlockStore, options: argparse.Namespace) -> int:
         gone = [one.version for one in entries if one.name == own]
         if gone:
             raise NotFound(f'every version of the block "{own}" was removed from the catalogue: {", ".join(gone)}')
+        if options.name in builtin_blocks():
+            raise NotFound(
+                f'"{own}" comes with cuttlefish and is not in the catalogue. Show it with: cuttlefish block inspect {own}'
+            )
         known = dict.fromkeys(one.name for one in entries)
-        hint = suggest(own, known) if known else "it is empty"
+        hint = suggest(own, known) if known else "the catalogue is empty"
         raise NotFound(f'there is no block "{options.name}" in the catalogue; {hint}')
     versions = [one for one in entries if one.name == entry.name]
     facts = _facts(store, entry)

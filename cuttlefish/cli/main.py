@@ -27,6 +27,11 @@ input:
   --input path=report.pdf count:=3      NAME=TEXT and NAME:=JSON make a record
   --input -                             JSON from standard input
 
+many files:
+  --each inbox/*.pdf                    one job for each file, with the file as "path" of its input beside what --input gives.
+                                        A line of JSON, the Envelope with its "path", is written as each job ends, in the order
+                                        of ending. Exit code 1 when one has failed; Ctrl-C keeps what is written.
+
 models:
   llama-cpp:NAME or llama-cpp:PATH.gguf   a model on this machine (pip install 'cuttlefish[local]'; cuttlefish models list)
   openai:URL#MODEL                        a server with OpenAI's protocol (pip install 'cuttlefish[http]'), such as
@@ -90,14 +95,26 @@ class _Parser(argparse.ArgumentParser):
     """Wrong use is one line and a hint, in place of a page."""
 
     def error(self, message: str) -> NoReturn:
+        if "required: WHAT" in message:  # most likely it was taken for a folder of --read
+            message += "; WHAT stands before the options, of which some take all words up to the next one"
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            from cuttlefish_abi.strict_json import suggest
+
+            raise argparse.ArgumentError(action, f'there is no "{value}"; {suggest(str(value), action.choices)}')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Nothing a user does wrong ends in a traceback."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        options = _parse(sys.argv[1:] if arguments is None else list(arguments))
-        return _call(options)
+        _open_closed_streams()
+        if not given:
+            _build().print_help(sys.stderr)
+            return USAGE
+        return _call(_parse(given))
     except UsageError as error:
         print(f"cuttlefish: {error}", file=sys.stderr)
         return USAGE
@@ -114,6 +131,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except Exception as error:  # noqa: BLE001  # the last place where a bug can still be told as one line
         return _end_of_bug(error)
+
+
+def _open_closed_streams() -> None:
+    """Put the empty file in place of standard streams that are closed: else the next file opened would get their numbers.
+
+    Raises:
+        UsageError: standard output is closed, so that there is nowhere to write to.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, number)
+            if nothing != number:
+                os.close(nothing)
+            stream = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # kept to the end
+            setattr(sys, name, stream)
+            if name == "stdout":
+                raise UsageError("standard output is closed; send it to /dev/null if it is not wanted")
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
@@ -138,7 +173,7 @@ def _check_environment() -> None:
     try:
         limits_from_environment(os.environ)
     except ValueError as error:
-        raise UsageError(f"environment: {error}") from None
+        raise UsageError(str(error)) from None
 
 
 def _call(options: argparse.Namespace) -> int:
@@ -237,10 +272,17 @@ def _build() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     run = commands.add_parser(
-        "run", help="run a block or a pipeline and print its Envelope", epilog=RUN_EPILOG, formatter_class=raw, allow_abbrev=False
+        "run",
+        usage="cuttlefish run WHAT {--input INPUT ... | --each FILE ...} [OPTION ...]",
+        help="run a block or a pipeline and print its Envelope",
+        epilog=RUN_EPILOG,
+        formatter_class=raw,
+        allow_abbrev=False,
     )
     run.add_argument("what", metavar="WHAT", help="a pipeline's .toml file, a block's .wasm or .py file, or a block's name")
-    run.add_argument("--input", nargs="+", required=True, metavar="INPUT", help="the job's input; see below")
+    run.add_argument("--input", nargs="+", metavar="INPUT", help="the job's input; see below")
+    run.add_argument("--each", nargs="+", metavar="FILE", help="run one job for each file; see below")
+    run.add_argument("--jobs", type=_count, default=4, metavar="N", help="with --each: jobs that run at once (4)")
     run.add_argument("--model", metavar="PROVIDER:TARGET", help="the model that may be asked, where a node names none itself")
     run.add_argument("--embedding-model", metavar="PROVIDER:TARGET", help="the model that turns texts into vectors")
     run.add_argument("--read", nargs="+", action="extend", default=[], metavar="DIR", help="folders and files that blocks may open")
@@ -278,7 +320,9 @@ def _build() -> argparse.ArgumentParser:
     block = commands.add_parser("block", help="write, test and look at blocks, and keep them by name", allow_abbrev=False)
     actions = block_actions = block.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     inspect = actions.add_parser("inspect", help="show what a block is, and whether it would run here", allow_abbrev=False)
-    inspect.add_argument("file", metavar="FILE", help="a .wasm file, or a block's source or folder")
+    inspect.add_argument(
+        "file", metavar="FILE", help="a .wasm file, a block's source or folder, or the name of a block that comes with cuttlefish"
+    )
     inspect.add_argument("--json", action="store_true", help="as JSON")
 
     add = actions.add_parser(
@@ -297,7 +341,12 @@ def _build() -> argparse.ArgumentParser:
 
     _add_author_actions(block_actions)
     mcp = commands.add_parser(
-        "mcp", help="serve pipelines as tools of an agent (MCP)", epilog=MCP_EPILOG, formatter_class=raw, allow_abbrev=False
+        "mcp",
+        usage="cuttlefish mcp [SOURCE ...] [OPTION ...]",
+        help="serve pipelines as tools of an agent (MCP)",
+        epilog=MCP_EPILOG,
+        formatter_class=raw,
+        allow_abbrev=False,
     )
     _add_grants(mcp)
     mcp.add_argument(
@@ -314,7 +363,10 @@ def _build() -> argparse.ArgumentParser:
     mcp.add_argument("--allow-remote", action="store_true", help="let --http be an address that other machines reach")
 
     install = commands.add_parser(
-        MCP_INSTALL, help="write `cuttlefish mcp` into the configuration of an agent's program", allow_abbrev=False
+        MCP_INSTALL,
+        usage="cuttlefish mcp install [SOURCE ...] --client NAME [OPTION ...]",
+        help="write `cuttlefish mcp` into the configuration of an agent's program",
+        allow_abbrev=False,
     )
     install.add_argument("--client", required=True, choices=CLIENT_NAMES, help="the program")
     _add_grants(install)

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import trio
@@ -15,9 +15,10 @@ from cuttlefish.cli.check import check_file
 from cuttlefish.cli.display import Display
 from cuttlefish.cli.exits import BUG, CANCELLED, COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import log_path, start_log
+from cuttlefish.cli.run_each import run_each
 from cuttlefish.cli.save_images import make_folder, save_images
 from cuttlefish.errors import CuttlefishError, NotFound
-from cuttlefish.host import open_host
+from cuttlefish.host import JobOptions, open_host
 from cuttlefish.jobs.job import Job
 from cuttlefish.limits import Limits, limits_from_environment
 from cuttlefish.pipeline.catalog import find_block
@@ -33,7 +34,9 @@ def run_command(options: argparse.Namespace) -> int:
     Raises:
         UsageError: an input that is no JSON, a block or pipeline that is not there, an unknown limit.
     """
-    value = read_input(options.input)
+    if options.input is None and options.each is None:
+        raise UsageError("the following arguments are required: --input or --each (see cuttlefish run --help)")
+    value = {} if options.input is None else read_input(options.input)
     limits = read_limits(options.limit)
     _check_what(options.what, limits, draws=options.graph)
     if options.password_env and options.password_env not in os.environ:
@@ -42,13 +45,25 @@ def run_command(options: argparse.Namespace) -> int:
         raise UsageError(
             f'--record writes down the run of one block; "{options.what}" is a pipeline: run one of its blocks by itself'
         )
+    start_log()
+    job_options: JobOptions = {
+        "model": options.model,
+        "embedding_model": options.embedding_model,
+        "read": options.read,
+        "base_dir": Path.cwd(),
+        "password_env": options.password_env,
+        "limits": limits,
+        "keep_images": bool(options.save_images),
+    }
+    if options.each is not None:
+        return run_each(options, _record_beside_files(options, value), job_options)
     if options.save_images:
         make_folder(Path(options.save_images))
-    start_log()
     watches = options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty())
     display = None if options.progress == "never" else Display(sys.stderr, only_log=not watches)
     with _start_recording(options.record) as recording:
-        job, envelope, drawing = trio.run(_run, options, value, limits, display, recording)
+        job_options["transcript"] = recording
+        job, envelope, drawing = trio.run(_run, options, value, job_options, display)
     sys.stderr.write(drawing)
     sys.stdout.buffer.write(envelope.model_dump_json(indent=2).encode() + b"\n")
     sys.stdout.flush()
@@ -65,26 +80,14 @@ def run_command(options: argparse.Namespace) -> int:
 async def _run(
     options: argparse.Namespace,
     value: object,
-    limits: dict[str, object],
+    job_options: JobOptions,
     display: Display | None,
-    recording: Recording | None,
 ) -> tuple[Job, Envelope, str]:
     try:
         async with open_host() as host, trio.open_nursery() as nursery:
             # Before the job: what is drawn is what was run, whoever changes the file meanwhile.
             graph = (await check_file(host, options.what))[0] if options.graph else None
-            job = host.start(
-                options.what,
-                value,
-                model=options.model,
-                embedding_model=options.embedding_model,
-                read=options.read,
-                base_dir=Path.cwd(),
-                password_env=options.password_env,
-                limits=limits,
-                keep_images=bool(options.save_images),
-                transcript=recording,
-            )
+            job = host.start(options.what, value, **job_options)
             await nursery.start(_cancel_on_signal, job)
             if display is not None:
                 async for update in job:
@@ -95,6 +98,18 @@ async def _run(
     finally:
         if display is not None:
             display.close()
+
+
+def _record_beside_files(options: argparse.Namespace, value: object) -> dict[str, object]:
+    """What `--input` gives every job of `--each`."""
+    for option, given in (("--record", options.record), ("--save-images", options.save_images), ("--graph", options.graph)):
+        if given:
+            raise UsageError(f"{option} is for one job, and --each runs one for each file")
+    if not isinstance(value, dict):
+        raise UsageError('--each gives each job its file as "path", so --input must be a record')
+    if "path" in value:
+        raise UsageError('--input gives "path", and so does --each')
+    return value
 
 
 def _start_recording(file: str | None) -> AbstractContextManager[Recording | None]:
@@ -158,8 +173,11 @@ def read_input(words: list[str]) -> object:
     """
     if len(words) == 1 and words[0] == "-":
         return _parse_json(sys.stdin.buffer.read(), "standard input")
-    if len(words) == 1 and (words[0].lstrip()[:1] in ("{", "[", '"') or "=" not in words[0]):
-        return _parse_json(words[0].encode("utf-8", "surrogateescape"), "--input")
+    if len(words) == 1 and words[0].lstrip()[:1] in ("{", "[", '"'):
+        return _parse_json(os.fsencode(words[0]), "--input")
+    if len(words) == 1 and "=" not in words[0]:
+        with suppress(BadJson):  # a number, true, false or null; else it is told below what may stand here
+            return parse_json(os.fsencode(words[0]))
     record: dict[str, object] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -169,8 +187,16 @@ def read_input(words: list[str]) -> object:
         name = name.removesuffix(":")
         if name in record:
             raise UsageError(f'--input gives "{name}" twice')
-        record[name] = _parse_json(text.encode("utf-8", "surrogateescape"), f'--input "{name}"') if is_json else text
+        record[name] = _parse_json(os.fsencode(text), f'--input "{name}"') if is_json else _unicode(text, name)
     return record
+
+
+def _unicode(text: str, name: str) -> str:
+    """A word of the command line, which may hold any bytes, as text."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f'--input "{name}" is no UTF-8 text: {json.dumps(text)}; a file of such a name must be renamed') from None
 
 
 def _parse_json(data: bytes, place: str) -> object:

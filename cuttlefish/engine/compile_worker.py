@@ -1,6 +1,7 @@
 """The process that compiles one module: WebAssembly on standard input, the artefact into the file named by the argument.
 
-It runs no code of the block. It prints one line of JSON: null, or the reason why the compiler refused.
+It runs no code of the block. It prints one line of JSON: null, the reason why the compiler refused, or `{"unwritten": REASON}` when
+the artefact could not be written.
 """
 
 import json
@@ -25,7 +26,11 @@ def main() -> None:
     except wasmtime.WasmtimeError as error:
         json.dump(str(error).strip().splitlines()[-1].strip(), sys.stdout)
         return
-    Path(sys.argv[1]).write_bytes(artefact)
+    try:
+        Path(sys.argv[1]).write_bytes(artefact)
+    except OSError as error:
+        json.dump({"unwritten": (error.strerror or "no reason given").lower()}, sys.stdout)
+        return
     json.dump(None, sys.stdout)
 
 

@@ -28,7 +28,7 @@ from cuttlefish.engine.module import (
     refuse_compilation,
 )
 from cuttlefish.engine.settings import SETTINGS_KEY
-from cuttlefish.errors import Unsupported
+from cuttlefish.errors import LimitExceeded, Unsupported
 from cuttlefish.limits import Limits, limit_exceeded
 
 __all__ = ["MOST_CACHE_BYTES", "Compiler"]
@@ -64,7 +64,7 @@ class Compiler:
 
         Raises:
             Unsupported: the bytes are no block. The sentence says why.
-            LimitExceeded: too large, too many exports, too much memory at the start, or too long to compile.
+            LimitExceeded: too large, too many exports, too much memory at the start, too long to compile, or no room on the disk.
         """
         check_bytes(block, limits)
         sha256 = await trio.to_thread.run_sync(lambda: block.sha256)
@@ -118,6 +118,12 @@ class Compiler:
                 _log.error("compiling %s ended with %s: %s", block.name, process.returncode, process.stderr[-2_000:])
                 raise Unsupported(f'"{block.name}" broke the compiler, which ended with status {process.returncode}')
             refusal = json.loads(process.stdout)
+            if isinstance(refusal, dict):
+                why = refusal["unwritten"]
+                raise LimitExceeded(
+                    f'what "{block.name}" compiles to cannot be kept in {self._folder}: {why}. Make room there, or name another '
+                    "folder with CUTTLEFISH_CACHE"
+                )
             if refusal is not None:
                 refuse_compilation(block.name, refusal)
             return await trio.to_thread.run_sync(self._keep, part, sha256)

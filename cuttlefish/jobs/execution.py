@@ -18,8 +18,9 @@ from cuttlefish.inference.backend import Backend, Embedder, TokenMeter
 from cuttlefish.jobs.job import Job
 from cuttlefish.jobs.resources import Resources
 from cuttlefish.jobs.result_images import collect_images
+from cuttlefish.jobs.updates import Origin
 from cuttlefish.limits import Limits, limit_exceeded
-from cuttlefish.loop import LARGE_BYTES, BlockRun, Transcript, no_embedder, run_block
+from cuttlefish.loop import LARGE_BYTES, BlockRun, Transcript, Watcher, no_embedder, run_block
 from cuttlefish.media.capabilities import Capabilities
 from cuttlefish.media.handles import HandleTable
 from cuttlefish.media.job_handles import JobHandles
@@ -152,7 +153,9 @@ class _Execution:
     resources: Resources
     costs: Costs
 
-    def block_run(self, module: CompiledModule, handles: HandleTable, model: str | None, meters: list[TokenMeter]) -> BlockRun:
+    def block_run(
+        self, module: CompiledModule, handles: HandleTable, model: str | None, meters: list[TokenMeter], watcher: Watcher
+    ) -> BlockRun:
         """A run of a block, which asks `model` if it asks one."""
         return BlockRun(
             module=module,
@@ -160,7 +163,7 @@ class _Execution:
             documents=self.resources.documents,
             backend=partial(self._backend, model),
             embedder=self._embedder if self.request.embedding_model else no_embedder,
-            watcher=self.job,
+            watcher=watcher,
             password=self.request.password,
             limits=self.request.limits,
             threads=self.resources.threads,
@@ -192,7 +195,7 @@ async def _run_one(execution: _Execution, block: BlockBytes | PythonSource | Pat
     module = await execution.resources.compile(block, limits)
     capabilities = await trio.to_thread.run_sync(_grant, request.read, request.base_dir)
     with capabilities, HandleTable(capabilities, limits) as handles:
-        run = execution.block_run(module, handles, request.model, execution.costs.meters)
+        run = execution.block_run(module, handles, request.model, execution.costs.meters, execution.job)
         result = await run_block(run, value, value_json)
         if request.keep_images:
             _, signature = await execution.resources.load_block(block, limits)
@@ -227,6 +230,23 @@ async def _run_pipeline(execution: _Execution, loaded: LoadedPipeline, value: ob
 
 
 @dataclass(frozen=True, slots=True)
+class _NodeWatcher:
+    """Tells a job what one run of a node's block says, and which run it was."""
+
+    job: Job
+    origin: Origin
+
+    def progress(self, value: object, size_bytes: int) -> None:
+        self.job.progress(value, size_bytes, self.origin)
+
+    def token(self, piece: str) -> None:
+        self.job.token(piece, self.origin)
+
+    def log(self, block: str, text: str) -> None:
+        self.job.log(block, text)
+
+
+@dataclass(frozen=True, slots=True)
 class _Nodes:
     """How the nodes of one job run their blocks."""
 
@@ -235,15 +255,16 @@ class _Nodes:
     capabilities: Capabilities
     handles: JobHandles
 
-    async def run_block(self, node: GraphNode, value: object, meters: list[TokenMeter], *, is_item: bool) -> object:
+    async def run_block(self, node: GraphNode, value: object, meters: list[TokenMeter], item: int | None) -> object:
         """See `pipeline.run.RunBlock`."""
         execution = self.execution
-        table = self.handles.item_table(node.index) if is_item else self.handles.table(node.index)
+        table = self.handles.table(node.index) if item is None else self.handles.item_table(node.index)
+        watcher = _NodeWatcher(execution.job, Origin(node.name, item))
         try:
-            run = execution.block_run(node.module, table, node.spec.model or execution.request.model, meters)
+            run = execution.block_run(node.module, table, node.spec.model or execution.request.model, meters, watcher)
             return await run_block(run, value, await _encode(value, execution.request.limits))
         finally:
-            if is_item:
+            if item is not None:
                 table.close()
 
     async def get_items(self, over: str) -> Sequence[object]:
@@ -287,6 +308,11 @@ def _is_large(value: object) -> bool:
 def _encode_now(value: object, limits: Limits) -> bytes:
     try:
         value_json = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        around = error.object[max(0, error.start - 40) : error.end + 20].encode("utf-8", "backslashreplace").decode()
+        raise SchemaMismatch(
+            f"the input holds what is no Unicode text, near {around}; a file of such a name must be renamed"
+        ) from None
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, TypeError) else "it holds something that JSON cannot say"
         raise SchemaMismatch(f"the input is not a JSON value: {why}") from None

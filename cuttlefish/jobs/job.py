@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import trio
 
 from cuttlefish.jobs.result_images import ResultImage
-from cuttlefish.jobs.updates import Finished, LogLine, Progress, TokenPiece, Update, UpdateLog
+from cuttlefish.jobs.updates import Finished, LogLine, Origin, Progress, TokenPiece, Update, UpdateLog
 from cuttlefish.pipeline.run import NodeRecord
 from cuttlefish_abi import Envelope, JobStatus
 
@@ -54,13 +54,13 @@ class Job:
         assert self._envelope is not None
         return self._envelope
 
-    def progress(self, value: object, size_bytes: int = 0) -> None:
+    def progress(self, value: object, size_bytes: int = 0, origin: Origin | None = None) -> None:
         """A block emitted `value`, so many bytes of JSON. For the command loop; any thread."""
-        self._updates.publish(Progress(value), size_bytes)
+        self._updates.publish(Progress(value, origin), size_bytes)
 
-    def token(self, piece: str) -> None:
+    def token(self, piece: str, origin: Origin | None = None) -> None:
         """The model's reply went on. For the command loop; any thread."""
-        self._updates.publish(TokenPiece(piece), len(piece))
+        self._updates.publish(TokenPiece(piece, origin), len(piece))
 
     def log(self, block: str, text: str) -> None:
         """A block printed some text. For the command loop; any thread."""

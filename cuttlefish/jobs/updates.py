@@ -11,24 +11,35 @@ import trio
 
 from cuttlefish_abi import Envelope
 
-__all__ = ["Dropped", "Finished", "LogLine", "Progress", "TokenPiece", "Update", "UpdateLog"]
+__all__ = ["Dropped", "Finished", "LogLine", "Origin", "Progress", "TokenPiece", "Update", "UpdateLog"]
 
 MOST_BYTES = 32 << 20
 """Of the JSON and text that updates hold; a block could otherwise fill the host's memory with what nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Which run of a pipeline's block an update is from."""
+
+    node: str
+    item: int | None = None
+    """The number of the item, for a node that runs over many."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """A JSON value that a block emitted."""
+    """A JSON value that a block emitted; without an origin, from a block by itself, or told by the host about a node."""
 
     value: object
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPiece:
-    """Some characters by which the model's reply went on."""
+    """Some characters by which the model's reply went on. Pieces of one origin follow each other; those of others stand between."""
 
     text: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,16 @@ from typing import Self
 
 from cuttlefish.errors import BadCommand, CapabilityDenied, CuttlefishError, LimitExceeded, NotFound
 
-__all__ = ["Capabilities", "OpenBeneath", "OpenedFile", "choose_open_beneath", "open_by_walking", "open_with_openat2", "quoted"]
+__all__ = [
+    "Capabilities",
+    "OpenBeneath",
+    "OpenedFile",
+    "Unreadable",
+    "choose_open_beneath",
+    "open_by_walking",
+    "open_with_openat2",
+    "quoted",
+]
 
 OPENAT2 = 437  # the number of the system call; the same on every architecture that Python runs on, except Alpha
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -46,6 +55,10 @@ ELOOP for links that are refused, otherwise what the system says."""
 
 RawOpenat2 = Callable[[int, bytes], tuple[int, int]]
 """The system call: from a folder's descriptor and a path to a descriptor, or to -1 and the error number."""
+
+
+class Unreadable(CapabilityDenied):
+    """Granted, and the system does not let this user read it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +177,10 @@ class Capabilities:
             except (CapabilityDenied, NotFound) as failure:
                 failures.append(failure)
         raise next((f for f in failures if not isinstance(f, CapabilityDenied)), failures[0])
+
+    def covers(self, path: str) -> bool:
+        """Whether a path, as it is written, lies in a granted root. Whether it can be opened is for `open` to find out."""
+        return bool(self._candidates(_place(path, self._base)))
 
     def close(self) -> None:
         """Give all roots back. Idempotent. Files that were opened stay open: each belongs to whoever opened it."""
@@ -423,7 +440,7 @@ def _explained(failure: OSError, shown: str, root: _Root) -> CuttlefishError:
                 "system cannot keep links inside a granted folder. Name the file by its path without links"
             )
         case errno.EACCES | errno.EPERM:
-            return CapabilityDenied(f"{shown}: it lies in {folder}, and the system does not let this user read it")
+            return Unreadable(f"{shown}: it lies in {folder}, and the system does not let this user read it")
         case errno.EAGAIN:
             return CapabilityDenied(f"{shown}: the folders of {folder} did not hold still long enough to open it; try again")
         case errno.ENXIO | errno.ENODEV:

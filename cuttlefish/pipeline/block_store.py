@@ -188,7 +188,7 @@ class BlockStore:
 
     def _unknown(self, name: str) -> str:
         known = list(dict.fromkeys(entry.name for entry in self.entries()))
-        return suggest(name, known) if known else "it is empty"
+        return suggest(name, known) if known else "the catalogue is empty"
 
     def _read(self) -> _Index:
         try:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from cuttlefish.engine.module import BlockBytes
@@ -34,7 +35,7 @@ def find_block(name: str, folder: Path, limits: Limits) -> BlockBytes | PythonSo
         CapabilityDenied: the file or the catalogue cannot be read, or the file is no regular one.
         SchemaMismatch: the catalogue is broken.
     """
-    if "/" in name or name.endswith((".wasm", ".py")) or _is_file(folder / name):
+    if "/" in name or name.endswith((".wasm", ".py")) or _is_there(Path.is_file, folder / name):
         block = read_block_file(folder / name, limits, name)
         return PythonSource(block.name, block.wasm) if block.name.endswith(".py") else block
     store = BlockStore(blocks_folder())
@@ -43,21 +44,23 @@ def find_block(name: str, folder: Path, limits: Limits) -> BlockBytes | PythonSo
         return store.read(entry)
     path = _PACKAGE / "builtin" / f"{name}.wasm"
     path = path if path.parent.is_dir() else _PACKAGE.parent / "blocks" / name / f"{name}.wasm"
-    if _is_file(path):  # looked for by itself: listing all takes longer than reading one
+    if _is_there(Path.is_file, path):  # looked for by itself: listing all takes longer than reading one
         return read_block_file(path, limits, name)
     builtin = builtin_blocks()
     own, version = split_name(name)
     if own in builtin and version is not None:
         raise NotFound(f'there is no block "{name}": "{own}" comes with cuttlefish and has no versions. Leave the "@{version}" out')
+    if _is_there(Path.is_dir, folder / name):
+        raise NotFound(f"there is no block {show(name)}; that is a folder: give the .wasm or .py file in it")
     known = dict.fromkeys((*(entry.name for entry in store.entries()), *builtin))
     hint = suggest(own, known)
     stop = "" if hint.endswith("?") else "."
     raise NotFound(f"there is no block {show(name)}; {hint}{stop} A file is written with its folder, .wasm or .py")
 
 
-def _is_file(path: Path) -> bool:
+def _is_there(question: Callable[[Path], bool], path: Path) -> bool:
     try:
-        return path.is_file()
+        return question(path)
     except OSError:  # a name that is too long for any file
         return False
 
@@ -78,7 +81,7 @@ def read_block_file(path: Path, limits: Limits, shown: str) -> BlockBytes:
     except FileNotFoundError:
         raise NotFound(f'there is no block "{shown}"') from None
     except IsADirectoryError:
-        raise CapabilityDenied(f'the block "{shown}" is a folder; give the .wasm file in it') from None
+        raise CapabilityDenied(f'the block "{shown}" is a folder; give the .wasm or .py file in it') from None
     except ValueError:
         raise NotFound(f"there is no block {show(shown)}: no file can be called that") from None
     except OSError as error:

@@ -13,7 +13,7 @@ import trio
 
 from cuttlefish.errors import BadCommand, CapabilityDenied, NotFound, SchemaMismatch
 from cuttlefish.limits import Limits, limit_exceeded
-from cuttlefish.media.capabilities import Capabilities
+from cuttlefish.media.capabilities import Capabilities, Unreadable
 from cuttlefish.media.text import read_exactly
 from cuttlefish_abi import BadJson, parse_json
 
@@ -67,8 +67,9 @@ def items_of_manifest(over: str, folder: Path, capabilities: Capabilities, limit
 def paths_of_pattern(over: str, folder: Path, base_dir: Path, capabilities: Capabilities, limits: Limits) -> list[object]:
     """`{"path": …}` for each regular file that matches, sorted by path; relative to `base_dir` where it lies in that.
 
-    `*` and `**` pass over names that start with a dot, and `**` follows no links. A file that may not be opened is no item, as
-    nothing may be told about it.
+    `*` and `**` pass over names that start with a dot, and `**` follows no links. A file outside of what is granted, also by way
+    of a link, is no item, as nothing may be told about it. One inside that cannot be opened (this user may not read it, its name
+    is no text) is an item: what runs on it fails, and says why.
 
     Raises:
         NotFound: nothing matches that may be read.
@@ -91,7 +92,12 @@ def paths_of_pattern(over: str, folder: Path, base_dir: Path, capabilities: Capa
         count()
         try:
             capabilities.open(path).close()
-        except (CapabilityDenied, NotFound, BadCommand):
+        except Unreadable:
+            pass
+        except BadCommand:
+            if not capabilities.covers(path):
+                continue
+        except (CapabilityDenied, NotFound):
             continue
         items.append({"path": path.removeprefix(base)})
     if not items:

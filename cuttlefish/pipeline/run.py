@@ -50,10 +50,11 @@ class NodeRecord:
 class RunBlock(Protocol):
     """Runs a node's block once on a value."""
 
-    async def __call__(self, node: GraphNode, value: object, meters: list[TokenMeter], *, is_item: bool) -> object:
+    async def __call__(self, node: GraphNode, value: object, meters: list[TokenMeter], item: int | None) -> object:
         """The block's result, checked against its signature.
 
-        What the run of an item opens is closed at its end, all else at the job's.
+        `item` is the number of an item of a node that runs over many; what its run opens is closed at its end, all else at the
+        job's.
         """
 
 
@@ -163,13 +164,13 @@ class _GraphRun:
                 raise SchemaMismatch(f"the route {show(route)} is none of its labels; {suggest(route, node.spec.branch)}")
         return output
 
-    async def run_once(self, node: GraphNode, record: NodeRecord, value: object, *, is_item: bool = False) -> object:
+    async def run_once(self, node: GraphNode, record: NodeRecord, value: object, item: int | None = None) -> object:
         """One run of a node's block, within the node's timeout."""
         limit = node.spec.timeout
         if limit is None:
-            return await self.run_block(node, value, record.meters, is_item=is_item)
+            return await self.run_block(node, value, record.meters, item)
         with trio.move_on_after(limit):
-            return await self.run_block(node, value, record.meters, is_item=is_item)
+            return await self.run_block(node, value, record.meters, item)
         raise TimedOut(f'"{node.module.name}" took longer than the node\'s timeout, {limit:g} seconds')
 
     async def _repeat(self, node: GraphNode, record: NodeRecord, output: object) -> object:
@@ -248,13 +249,15 @@ class _OverMany:
         """Take one item after another, as long as there are any."""
         for index in waiting:
             item = self.items[index]
+            failed: dict[str, object] = {}
             try:
-                self.results[index] = await self._attempt(item)
+                self.results[index] = await self._attempt(index, item)
             except CuttlefishError as error:
                 message = _named(item, error.message)
                 if self.node.spec.on_error == "stop":
                     raise CuttlefishError(f"item {index}: {message}", code=error.code) from None
                 self.failures[index] = error.code, message
+                failed = {"code": error.code, "message": message}
             self.graph_run.report(
                 {
                     "node": self.node.name,
@@ -262,19 +265,20 @@ class _OverMany:
                     "items": len(self.items),
                     "succeeded": len(self.results),
                     "failed": len(self.failures),
+                    **failed,
                 }
             )
 
-    async def _attempt(self, item: object) -> object:
+    async def _attempt(self, index: int, item: object) -> object:
         """An item's result, after as many attempts as it takes and may have."""
         value = self.graph_run.evaluate(self.node.input, item)
         for _ in range(self.node.spec.retry):
             try:
-                return await self.graph_run.run_once(self.node, self.record, value, is_item=True)
+                return await self.graph_run.run_once(self.node, self.record, value, index)
             except CuttlefishError as error:
                 if error.code in _SAME_AGAIN:
                     raise
-        return await self.graph_run.run_once(self.node, self.record, value, is_item=True)
+        return await self.graph_run.run_once(self.node, self.record, value, index)
 
 
 _SAME_AGAIN = frozenset(

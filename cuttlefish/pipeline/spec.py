@@ -102,7 +102,7 @@ def read_file(path: Path, file: str) -> str:
     if len(data) > MOST_FILE_BYTES:
         raise PipelineError([Problem(f"is larger than a pipeline may be, {MOST_FILE_BYTES >> 20} MiB", file)])
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")  # some editors put a mark before the text
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise PipelineError([Problem("is not UTF-8 text", file, line)]) from None
@@ -148,7 +148,8 @@ def _not_toml(reason: str, text: str, places: Places, file: str) -> Iterator[Pro
         for again in lines[1:]:
             yield Problem(f'"{path}" stands here and already in line {lines[0]}', file, again)
     if not twice:
-        yield Problem(f"is not TOML: {what[:1].lower()}{what[1:]}", file, line)
+        what = "a text is not closed where its line ends" if what == r"Illegal character '\n'" else f"{what[:1].lower()}{what[1:]}"
+        yield Problem(f"is not TOML: {what}", file, line)
 
 
 def _told(error: Any, form: type[BaseModel]) -> Iterator[tuple[Location, str]]:
