@@ -173,6 +173,9 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
             if name not in NAMED_FORMATS:
                 raise WorkerGone
             return Refusal(Unsupported(f"{thing} is {name}, a kind of image that this host cannot read; convert it to PNG or JPEG"))
+        case "image_rare":
+            problem = "is a TIFF of a rare kind, which this host cannot read"
+            return Refusal(Unsupported(f"{thing} {problem}; save it with 8 bits for each colour, or as PNG or JPEG"))
         case "image_outside":
             x, y, width, height = ask.rectangle
             right, bottom = whole(answer, "width", 1, 1 << 32), whole(answer, "height", 1, 1 << 32)
