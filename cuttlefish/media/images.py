@@ -39,6 +39,7 @@ __all__ = [
     "encode",
     "fitted",
     "frame",
+    "is_damaged_jpeg",
     "open_frames",
     "prepare",
     "resize",
@@ -246,6 +247,17 @@ def frame(image: ImageFile.ImageFile, number: int, max_pixels: int) -> Image.Ima
             image.seek(number)
         _judge_header(image, max_pixels)
         return upright(image)
+
+
+def is_damaged_jpeg(data: bytes) -> bool:
+    """Whether a JPEG cannot be decoded to its end."""
+    with _quiet():
+        try:
+            with _damage_is_the_files_fault():
+                Image.open(io.BytesIO(data), formats=("JPEG",)).load()
+        except (UnidentifiedImageError, ImageProblem):
+            return True
+    return False
 
 
 def encode(picture: Image.Image, format: Literal["png", "jpeg"], quality: int) -> bytes:

@@ -33,9 +33,7 @@ def has_frames(read: Read) -> bool:
 
 
 def _frames(read: Read) -> Iterator[bool]:
-    """For each frame whether it is a page. Reads a few bytes of its directory; one that was there before, or that cannot be read, is
-    the end.
-    """
+    """For each frame whether it is a page. Reads a few bytes of its directory. A damaged one, or one seen before, ends it."""
     head = read(16, 0)
     order: Literal["little", "big"] = "little" if head[:1] == b"I" else "big"
     big = int.from_bytes(head[2:4], order) == 43
