@@ -4,13 +4,12 @@ PDFium is not thread-safe: one process, one thread, one call at a time. Its func
 """
 
 import contextlib
-import ctypes
 import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from cuttlefish.media import pdf_images, pdf_text, pdf_tree
+from cuttlefish.media import pdf_copy, pdf_images, pdf_text, pdf_tree
 from cuttlefish.media.reading import FileBlocks, PageRead, Problem, reader
 
 __all__ = ["PdfDocument", "open_pdf"]
@@ -19,7 +18,7 @@ LARGEST_SIDE_PT = 14_400  # the largest page that PDF 1.7 allows (annex C)
 TEXT_SEARCH_S = 2.0  # the most that opening spends on looking for text …
 TEXT_SEARCH_PAGES = 512  # … and the most pages
 FIRST_PAGES = 32  # searched in order; beyond them, pages evenly spread
-MOST_COPIED_BYTES = 64 << 20  # the largest file that is copied to count its pages
+MOST_COPIED_BYTES = 256 << 20  # the largest file that is copied to count its pages
 GAP_PAGES = 256  # so many missing pages in a row end the page tree
 JPEG_QUALITY = 85
 PDFIUM_PASSWORD, PDFIUM_SECURITY = 4, 5  # fpdfview.h: FPDF_ERR_…
@@ -251,7 +250,8 @@ def pages_found(pdf: Any, source: bytes | FileBlocks, claimed: int) -> tuple[int
     """How many pages the tree holds, at least the `claimed` ones that PDFium gives out; and whether the document is as it was.
 
     What `pdf_tree` cannot read in the file itself, and what it finds to be wrong, is read in a copy that PDFium writes: it has
-    repaired and unlocked what it could. Files above 64 MiB are not copied. If the tree cannot be told in either, the claim stands.
+    repaired and unlocked what it could. Files above 256 MiB are not copied, which would take as much memory. If the tree cannot be
+    told in either, the claim stands.
     """
     found, size = None, len(source) if isinstance(source, bytes) else source.size
     with contextlib.suppress(pdf_tree.Unsure):
@@ -259,24 +259,5 @@ def pages_found(pdf: Any, source: bytes | FileBlocks, claimed: int) -> tuple[int
     if found == claimed or size > MOST_COPIED_BYTES:
         return found or claimed, True
     with contextlib.suppress(pdf_tree.Unsure):
-        copy = _copied(pdf)
-        found = pdf_tree.pages_in_tree(reader(copy), len(copy), claimed)
+        found = pdf_tree.pages_in_tree(*pdf_copy.copied(pdf), claimed)
     return found or claimed, False
-
-
-def _copied(pdf: Any) -> bytes:
-    """The document as PDFium writes it: every object by itself, without a password. Cut short at four times what may be copied."""
-    import pypdfium2.raw as pdfium
-
-    copy = bytearray()
-
-    def write(_: object, block: Any, length: int) -> int:
-        if len(copy) > 4 * MOST_COPIED_BYTES:
-            return 0
-        copy.extend(ctypes.string_at(block, length))
-        return 1
-
-    writer = pdfium.FPDF_FILEWRITE(version=1)
-    writer.WriteBlock = type(writer.WriteBlock)(write)
-    pdfium.FPDF_SaveAsCopy(pdf, writer, pdfium.FPDF_REMOVE_SECURITY)
-    return bytes(copy)

@@ -175,7 +175,7 @@ def filter_instructions(column: int, machine: int, own_process: int) -> Iterator
             yield JUMP_IF_BITS, 0, 1, WRITING
             yield refuse
             yield allow
-    # abort() is made of the first in musl and of the second in glibc, setrlimit() of the third. The one thread has its process's number
+    # musl makes abort() of the first (a lone thread has its process's number), glibc of the second; setrlimit() is the third
     for numbers, only in ((TKILL, own_process), (TGKILL, own_process), (PRLIMIT, 0)):
         number = numbers[column]
         assert number is not None  # both machines have them

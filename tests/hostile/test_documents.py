@@ -106,6 +106,14 @@ async def test_a_count_that_lies_is_not_believed(workers: DocumentWorkers, files
         assert await workers.page_text(source, 1, LIMITS) == PageText("b")
 
 
+async def test_pages_are_hidden_from_nobody_in_a_large_file_either(workers: DocumentWorkers, files: ExitStack) -> None:
+    """Its table is damaged, so that its tree is read in a copy: without the pictures, or it would take as much memory as the file."""
+    picture = stream(bytes(70 << 20), "/Filter/DCTDecode")
+    data = pages_pdf(*[written("a")] * 3, count=1, catalogue="/X 10 0 R", more=[picture]).replace(b"startxref", b"startxxxx")
+    with pytest.raises(DocumentInvalid, match="says that it has 1 page and holds 3"):
+        await workers.open_document(files.enter_context(opened(data)), LIMITS)
+
+
 async def test_a_few_missing_pages_are_counted_and_named(workers: DocumentWorkers, files: ExitStack) -> None:
     """Most of the document is there: to end early would hide the damage."""
     source = files.enter_context(opened(pages_pdf(*[written("x")] * 3, count=5)))
