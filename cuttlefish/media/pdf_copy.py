@@ -30,8 +30,8 @@ def copied(pdf: Any) -> tuple[Read, int]:
     def write(_: object, data: Any, count: int) -> int:
         nonlocal length, kept
         block = ctypes.string_at(data, count)
-        # PDFium writes 32 KiB at a time: without these letters they are the middle of one object, and unless in ASCII of a stream
-        if b"obj" in block or block.isascii():
+        # PDFium writes 32 KiB at a time: without these letters they are the middle of one object, and of no long list of kids
+        if b"obj" in block or b" 0 R" in block:
             starts.append(length)
             blocks.append(block)
             kept += count

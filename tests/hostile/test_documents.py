@@ -107,7 +107,7 @@ async def test_a_count_that_lies_is_not_believed(workers: DocumentWorkers, files
 
 
 async def test_pages_are_hidden_from_nobody_in_a_large_file_either(workers: DocumentWorkers, files: ExitStack) -> None:
-    """Its table is damaged, so that its tree is read in a copy: without the pictures, or it would take as much memory as the file."""
+    """Its table is damaged, so that its tree is read in a copy, which is kept without its pictures."""
     picture = stream(bytes(70 << 20), "/Filter/DCTDecode")
     data = pages_pdf(*[written("a")] * 3, count=1, catalogue="/X 10 0 R", more=[picture]).replace(b"startxref", b"startxxxx")
     with pytest.raises(DocumentInvalid, match="says that it has 1 page and holds 3"):
