@@ -379,10 +379,10 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode == "1":
         return image.convert("L")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        seen = image.convert("RGBA")
-        ground = Image.new("RGBA", seen.size, (255, 255, 255, 255))
-        ground.alpha_composite(seen)
-        return ground.convert("RGB")
+        seen = image if image.mode == "RGBA" and "transparency" not in image.info else image.convert("RGBA")
+        ground = Image.new("RGB", seen.size, (255, 255, 255))
+        ground.paste(seen.convert("RGB"), mask=seen.getchannel("A"))  # with fewer copies at once than `alpha_composite` makes
+        return ground
     return image.copy() if image.mode in ("L", "RGB") else image.convert("RGB")
 
 
