@@ -16,12 +16,14 @@ GRID = 128  # cells across and up a page, to tell which images overlap
 LARGEST_IMAGES = 64  # of a page that are looked at for damage …
 LEAST_PIXELS = 256  # … unless they are smaller than that in its picture
 FINER = 16  # parts of a pixel
-END_OF_JPEG, END_BYTES = b"\xff\xd9", 1024
-ZLIB_HEADER_BYTES, INFLATED_AT_ONCE = 2, 1 << 20
+JPEG_END, END_BYTES = b"\xff\xd9", 1024  # of JPEG 2000 too; others may stand behind
+ZLIB_HEADER_BYTES, INFLATED_AT_ONCE = 2, 32 << 10  # of which deflating makes a thousand times as much at most
+WHITE = (255, 255, 255)
 MOST_FILTERS, FILTER_NAME_BYTES = 16, 64
 
 Matrix = tuple[float, float, float, float, float, float]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
+Colour = tuple[Any, ...]
 
 
 def is_photographic(page: Any) -> bool:
@@ -56,9 +58,11 @@ def holds_damaged_image(page: Any, picture: "Image.Image") -> bool:
     """Whether the picture that was drawn of a page lacks an image, or a part of one.
 
     PDFium leaves out an image that it cannot decode and fills up one that is cut short, both without a word: a damaged scan became
-    an empty page. The 64 largest images are looked at, and those that take less than 256 pixels are let pass. An image that cannot
-    be decoded is always found where its file format tells at once (JPEG, fax, deflated), one in JPEG 2000 or JBIG2, and one cut
-    short (of JPEG or deflated data), where an edge of its place in the picture has one colour only: any other is too dear to tell.
+    an empty page. The 64 largest images are looked at, and those that take less than 256 pixels are let pass.
+
+    Found is an image that cannot be decoded; one in JBIG2, and one in JPEG 2000 that has its end, only if nothing is drawn over its
+    place. Found is a JPEG, or deflated data, that is cut short, if the place of what is missing has one colour at the image's edge.
+    To tell more would take as long as to draw the page.
     """
     shown = [(thing, _place(page, box, picture)) for thing, box in _visible_images(page, _visible_box(page))]
     places = sorted(shown, key=lambda one: _area(one[1]), reverse=True)[:LARGEST_IMAGES]
@@ -87,25 +91,37 @@ def _is_damaged(page: Any, image: Any, picture: "Image.Image", place: tuple[int,
     """Whether an image cannot be decoded, or is cut short."""
     import pypdfium2.raw as pdfium
 
-    filters = _filters(image)
-    even = _has_even_edge(picture.crop(place))
-    if not even and filters[-1:] in ([b"JPXDecode"], [b"JBIG2Decode"]):  # which are decoded as a whole to tell
+    filters, part = _filters(image), picture.crop(place)
+    # These are decoded as a whole to tell
+    dear = filters[-1:] == [b"JBIG2Decode"] or (filters == [b"JPXDecode"] and JPEG_END in _raw(image)[-END_BYTES:])
+    if dear and _colour(part) is None:
         return False
     facts = pdfium.FPDF_IMAGEOBJ_METADATA()
-    if pdfium.FPDFImageObj_GetImageMetadata(image, page, facts) and facts.bits_per_pixel == 0:
+    if not pdfium.FPDFImageObj_GetImageMetadata(image, page, facts):
+        return False
+    if facts.bits_per_pixel == 0:
         return True
-    return even and len(filters) == 1 and _is_cut_short(filters[0], image)
+    edges = _colours_of_edges(part)
+    if facts.colorspace in (pdfium.FPDF_COLORSPACE_DEVICEGRAY, pdfium.FPDF_COLORSPACE_DEVICERGB, pdfium.FPDF_COLORSPACE_ICCBASED):
+        edges.discard(WHITE)  # what is missing is grey or black in these
+    if not edges:
+        return False
+    if filters == [b"FlateDecode"]:
+        return _breaks_off(_raw(image))
+    return filters == [b"DCTDecode"] and _is_jpeg_cut_short(_raw(image))
 
 
-def _has_even_edge(part: "Image.Image") -> bool:
-    """Whether the pixels along one of the four sides are all the same."""
+def _colours_of_edges(part: "Image.Image") -> set[Colour]:
+    """The colours of those of the four sides of a picture that have one colour only."""
     width, height = part.size
     edges = (0, 0, width, 1), (0, height - 1, width, height), (0, 0, 1, height), (width - 1, 0, width, height)
-    for edge in edges:
-        extrema = part.crop(edge).getextrema()
-        if all(isinstance(pair, tuple) and pair[0] == pair[1] for pair in extrema):
-            return True
-    return False
+    return {colour for edge in edges if (colour := _colour(part.crop(edge))) is not None}
+
+
+def _colour(part: "Image.Image") -> Colour | None:
+    """The colour of a picture that has only one."""
+    low, high = zip(*part.getextrema(), strict=True)
+    return low if low == high else None
 
 
 def _filters(image: Any) -> list[bytes]:
@@ -119,35 +135,36 @@ def _filters(image: Any) -> list[bytes]:
     return names
 
 
-def _is_cut_short(packed: bytes, image: Any) -> bool:
-    """Whether the data of an image ends before its own end, or breaks off in damage."""
+def _raw(image: Any) -> bytes:
+    """The data of an image as it is in the file, though not encrypted."""
     import pypdfium2.raw as pdfium
 
-    if packed not in (b"DCTDecode", b"FlateDecode"):
-        return False
     length = pdfium.FPDFImageObj_GetImageDataRaw(image, None, 0)
     data = (ctypes.c_char * length)()
     pdfium.FPDFImageObj_GetImageDataRaw(image, data, length)
-    if packed == b"FlateDecode":
-        return _breaks_off(data.raw)
-    if END_OF_JPEG in data.raw[-END_BYTES:]:
+    return bytes(data)
+
+
+def _is_jpeg_cut_short(data: bytes) -> bool:
+    """Whether a JPEG ends before its end."""
+    if JPEG_END in data[-END_BYTES:]:
         return False
     from cuttlefish.media import images
 
-    return images.is_damaged_jpeg(data.raw)
+    return images.is_damaged_jpeg(data)
 
 
 def _breaks_off(data: bytes) -> bool:
     """Whether deflated data has no end. Its checksum is not looked at: many a good file has a wrong one, or none."""
-    reader, at = zlib.decompressobj(-zlib.MAX_WBITS), ZLIB_HEADER_BYTES
+    reader = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        rest = data[at:]
-        while rest and not reader.eof:
-            reader.decompress(rest, INFLATED_AT_ONCE)
-            rest = reader.unconsumed_tail
+        for at in range(ZLIB_HEADER_BYTES, len(data), INFLATED_AT_ONCE):
+            reader.decompress(data[at : at + INFLATED_AT_ONCE])
+            if reader.eof:
+                return False
     except zlib.error:
-        return True
-    return not reader.eof
+        pass
+    return True
 
 
 def _touched(boxes: list[Box], page: Box) -> float:

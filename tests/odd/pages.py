@@ -315,6 +315,7 @@ def damaged_scans() -> tuple[OddFile, ...]:
     """Images that PDFium leaves out or fills up without a word, and what only looks like that."""
     picture = Pillow.frombytes("L", (64, 64), random.Random(1).randbytes(64 * 64))
     jpeg = saved(picture, "JPEG", quality=90)
+    wavelets = saved(picture, "JPEG2000", no_jp2=True)
     deflated_noise = zlib.compress(picture.tobytes())
     lacking = Refused("document_invalid", "shows an image that is damaged or cut short, so its picture would lack it; page_text")
     entries = "/Type/XObject/Subtype/Image/Width 64/Height 64/ColorSpace/DeviceGray/BitsPerComponent 8"
@@ -340,6 +341,8 @@ def damaged_scans() -> tuple[OddFile, ...]:
         scan("scan-deflated-cut", "/FlateDecode", deflated_noise[: len(deflated_noise) // 2], bad),
         scan("scan-deflated-without-checksum", "/FlateDecode", zlib.compress(bytes(64 * 64))[:-4], whole),
         scan("scan-wavelets-of-garbage", "/JPXDecode", b"\0\0\0\x0cjP  \r\n\x87\n" + b"\xff" * 99, bad),
+        scan("scan-wavelets", "/JPXDecode", wavelets, whole),
+        scan("scan-wavelets-cut", "/JPXDecode", wavelets[: len(wavelets) // 2], bad),
         scan("scan-in-an-unknown-code", "/NobodysDecode", jpeg, bad),
         scan("damaged-image-on-a-part-of-the-page", "/DCTDecode", b"\xff" * 300, bad, small),
         scan("damaged-image-of-a-point", "/DCTDecode", b"\xff" * 300, whole, "q 1 0 0 1 9 9 cm /S Do Q "),
