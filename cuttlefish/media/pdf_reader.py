@@ -254,8 +254,12 @@ def pages_found(pdf: Any, source: bytes | FileBlocks, claimed: int) -> tuple[int
     told in either, the claim stands.
     """
     found, size = None, len(source) if isinstance(source, bytes) else source.size
-    with contextlib.suppress(pdf_tree.Unsure):
+    try:
         found = pdf_tree.pages_in_tree(reader(source), size, claimed)
+    except pdf_tree.TooLong:
+        return claimed, True
+    except pdf_tree.Unsure:
+        pass
     if found == claimed or size > MOST_COPIED_BYTES:
         return found or claimed, True
     with contextlib.suppress(pdf_tree.Unsure):

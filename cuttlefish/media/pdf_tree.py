@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 from cuttlefish.media.reading import Read
 
-__all__ = ["Unsure", "pages_in_tree"]
+__all__ = ["TooLong", "Unsure", "pages_in_tree"]
 
 HEADER_BYTES = 1024  # the header may stand so far in, and offsets count from it
 TAIL_BYTES = 4096  # `startxref` is looked for in so much of the end, as PDFium does
 FIRST_READ_BYTES, GROWTH, MOST_OBJECT_BYTES = 1024, 8, 64 << 20
 MOST_UNPACKED_BYTES = 64 << 20  # of one stream, and of those that are kept
 MOST_SECTIONS = 1 << 15  # of all cross-reference tables together: one for each update of the file, or more
-MOST_VISITS = 1 << 18  # of nodes and pages, in a second or two; a tree that shares its branches may have any number
-MOST_WORK = 1 << 30  # in bytes that are read or unpacked: a few seconds. What else there is to do takes as long as so many of them:
+MOST_VISITS = 1 << 17  # of nodes and pages, in a second or two; a tree that shares its branches may have any number
+MOST_WORK = 1 << 29  # in bytes that are read or unpacked: a few seconds. What else there is to do takes as long as so many of them:
 SECTION_WORK = 64  # a section that is asked for an object
-PARSE_WORK = 256  # a byte that is parsed
+PARSE_WORK = 128  # a byte that is parsed
 PREDICTED_WORK = 32  # a byte that was written as a difference
 MOST_INDEX_BYTES = 4 << 20  # of an object stream
 DEEPEST_NODE = 1000
@@ -44,7 +44,8 @@ SUBSECTION = re.compile(GAP + rb"(\d{1,10}+)[ \t]++(\d{1,10}+)[ \t]*+(?:\r\n|\n|
 TRAILER = re.compile(GAP + rb"trailer")
 ENTRY = re.compile(rb"(\d{10}) \d{5} ([nf])(?: \r| \n|\r\n)")
 PART_OF_STRING = re.compile(rb"[^()\\]++|\\.|[()]", re.DOTALL)
-NEEDS_READING = re.compile(rb"Kids|[%#\\]")  # what a page that is no node does not hold, or what may hide it
+NEEDS_READING = re.compile(rb"Kids|[%#]")  # what a page that is no node does not hold, or what may hide it
+ESCAPED = re.compile(rb"\\.", re.DOTALL)
 
 
 END = object()
@@ -52,6 +53,10 @@ END = object()
 
 class Unsure(Exception):  # not an error of the tree: it is always caught
     """The tree is not written as the standard says, or cannot be read without keys."""
+
+
+class TooLong(Unsure):
+    """To read the tree would take too long, in whatever copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +78,19 @@ def pages_in_tree(read: Read, size: int, claimed: int) -> int:
 
     A place in the tree that holds nothing is a page for PDFium and not for us: only what looks like a page counts beyond the claim.
 
+    Where it would take too long to find all of those, some are enough to know that the claim is wrong.
+
     Raises:
-        Unsure: the tree cannot be told.
+        Unsure: the tree cannot be told; `TooLong` if for its size.
     """
-    file = _File(read, size)
-    return claimed + sum(file.is_page(leaf) for leaf in itertools.islice(file.leaves(), claimed, None))
+    file, beyond = _File(read, size), 0
+    try:
+        for leaf in itertools.islice(file.leaves(), claimed, None):
+            beyond += file.is_page(leaf)
+    except TooLong:
+        if not beyond:
+            raise
+    return claimed + beyond
 
 
 class _File:
@@ -100,7 +113,7 @@ class _File:
         """Count what hostile files could have us do without end: every part of a tree may lead to a long way through the file."""
         self._work_left -= work
         if self._work_left < 0:
-            raise Unsure
+            raise TooLong
 
     def _read(self, length: int, at: int) -> bytes:
         data = self._read_file(length, at)
@@ -143,7 +156,7 @@ class _File:
             branches.append(self._kids(node))
             path.append(kid if isinstance(kid, Reference) else None)
             above.add(path[-1])
-        raise Unsure
+        raise TooLong
 
     def is_page(self, leaf: object) -> bool:
         """Whether a leaf looks like a page: by its type, or by what only pages have where it names none."""
@@ -345,7 +358,11 @@ def _may_be_node(text: bytes) -> bool:
     """Whether an object may have kids, without parsing it, which takes a hundred times as long. One of which the end was looked for
     within a string has a parenthesis too many.
     """
-    return NEEDS_READING.search(text) is not None or text.count(b"(") != text.count(b")")
+    if NEEDS_READING.search(text) is not None:
+        return True
+    if b"\\" in text:
+        text = ESCAPED.sub(b"", text)
+    return text.count(b"(") != text.count(b")")
 
 
 def _packed_sections(entries: dict[bytes, object], data: bytes) -> Iterator[Callable[[int], Entry | None]]:
