@@ -145,9 +145,30 @@ def test_grey_of_unknown_range_is_stretched(mode: str) -> None:
     assert [shown.getpixel((at, 0)) for at in range(3)] == [0, 127, 255]
 
 
-def test_floating_grey_without_numbers_is_a_picture_or_an_error_and_no_crash() -> None:
-    picture = Image.new("F", (2, 1), float("nan"))
-    assert prepared(saved(picture, "TIFF")).width == 2
+def test_floating_grey_without_numbers_is_an_error_and_no_black_picture() -> None:
+    with pytest.raises(ImageProblem) as caught:
+        prepared(saved(Image.new("F", (2, 1), float("nan")), "TIFF"))
+    assert caught.value.kind == "image_damaged"
+
+
+def test_what_is_no_number_is_found_wherever_it_stands_in_a_large_picture() -> None:
+    picture = Image.new("F", (1000, 2100), 5.0)  # more than one strip
+    for place, value in (((0, 0), float("nan")), ((999, 2099), 9.0), ((500, 1500), -3.0), ((7, 2000), float("inf"))):
+        picture.putpixel(place, value)
+    shown = pixels(prepared(saved(picture, "TIFF"))).convert("L")
+    assert [shown.getpixel(place) for place in ((500, 1500), (1, 1), (999, 2099))] == [0, 170, 255]
+
+
+@pytest.mark.parametrize("bits", [*range(1, 17)])
+def test_grey_of_few_bits_in_sixteen_keeps_its_levels(bits: int) -> None:
+    """Scaled by sixteen bits, the picture of a 12-bit camera is nearly black."""
+    levels = [at * ((1 << bits) - 1) // 3 for at in range(4)]
+    picture = Image.new("I;16", (4, 1))
+    for at, level in enumerate(levels):
+        picture.putpixel((at, 0), level)
+    shown = pixels(prepared(saved(picture, "PNG"))).convert("L")
+    used = 16 if bits >= 15 else max(8, bits)  # 15 bits and a dark picture of 16 cannot be told apart
+    assert [shown.getpixel((at, 0)) for at in range(4)] == [level >> used - 8 for level in levels]
 
 
 @pytest.mark.parametrize("transform", [0, 2, None])

@@ -14,7 +14,7 @@ from odd.writer import deflated, opened, pages_pdf, stream, written
 
 from cuttlefish.errors import BadCommand, CuttlefishError, DocumentCrashed, DocumentInvalid, LimitExceeded
 from cuttlefish.limits import Limits
-from cuttlefish.media import document_worker
+from cuttlefish.media import document_worker, documents
 from cuttlefish.media.document_answers import Ask
 from cuttlefish.media.documents import DocumentSource, DocumentWorkers, PageText, open_document_workers
 from cuttlefish.media.read_ahead import MOST_WALKS, ReadAhead
@@ -145,7 +145,10 @@ async def test_a_page_that_takes_too_long_or_too_much_is_that_pages_error_and_no
                 assert (await workers.page_text(source, page, limits)).text == f"page {page}"
 
 
-async def test_a_worker_killed_while_it_reads_ahead_costs_nobody_a_page(workers: DocumentWorkers, files: ExitStack) -> None:
+async def test_a_worker_killed_while_it_reads_ahead_costs_nobody_a_page(
+    workers: DocumentWorkers, files: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "AHEAD_PATIENCE_S", 60)  # or a slow machine sees the host end it first
     contents = [written(f"page {page}") for page in range(4)]
     source = files.enter_context(opened(pages_pdf(*contents[:3], slow(), contents[3])))
     await workers.page_text(source, 0, LIMITS)

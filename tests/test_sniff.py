@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,16 @@ from cuttlefish.media.sniff import HEAD_BYTES, NAMED_FORMATS, SniffedKind, named
 
 VECTORS = [json.loads(line) for line in (Path(__file__).parent.parent / "abi/vectors/sniff.jsonl").read_text().splitlines()]
 TEXT, BINARY, DOCUMENT = SniffedKind("text"), SniffedKind("binary"), SniffedKind("document")
+
+
+def tiff_of(*entries: tuple[int, int], order: Literal["little", "big"] = "little") -> bytes:
+    """The start of a TIFF whose first directory has these tags and values."""
+
+    def number(value: int, length: int) -> bytes:
+        return value.to_bytes(length, order)
+
+    head = (b"II" if order == "little" else b"MM") + number(42, 2) + number(8, 4) + number(len(entries), 2)
+    return head + b"".join(number(tag, 2) + number(4, 2) + number(1, 4) + number(value, 4) for tag, value in entries) + bytes(4)
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["hex"][:24] or "empty")
@@ -104,6 +115,17 @@ def test_any_bytes_have_a_kind(data: bytes) -> None:
         (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
         (b"\xff\x4f\xff\x51", "JPEG 2000"),
         (b"\0\0\1\0\1\0\x10\x10\0\0\1\0\x20\0\x68\4\0\0\x16\0\0\0", "ICO"),
+        (tiff_of((254, 1), (256, 160), (50706, 0x401)), "camera raw"),
+        (tiff_of((254, 0), (50706, 0x401)), "camera raw"),
+        (tiff_of((254, 1), (256, 160), (330, 9000)), "camera raw"),
+        (tiff_of((254, 1), (256, 160), (330, 9000), order="big"), "camera raw"),
+        (b"II*\0\x10\0\0\0CR\2\0" + bytes(20), "camera raw"),
+        (b"IIRO\x08\0\0\0", "camera raw"),
+        (b"FUJIFILMCCD-RAW 0201FF", "camera raw"),
+        (b"\0\0\0\x18ftypcrx \0\0\0\1crx isom", "camera raw"),
+        (tiff_of((254, 0), (256, 160), (330, 9000)), None),
+        (tiff_of((254, 1), (256, 160)), None),
+        (tiff_of((256, 160)), None),
         (b"a text that mentions <svg>", None),
         (b"%!PS-Adobe-3.0\n", None),
         (b"\0\0\0\x18ftypmp42\0\0\0\0isommp42", None),

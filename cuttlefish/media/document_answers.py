@@ -129,6 +129,9 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
             count = "1 page" if claimed == 1 else f"{claimed} pages"
             problem = f"says that it has {count} and holds {found}, the others of which cannot be read"
             return Refusal(DocumentInvalid(f"{command}: {thing} {problem}; open it in a PDF program and save it anew"))
+        case "xfa":
+            problem = "is a form that only Adobe's programs can show (XFA); its pages say no more than that"
+            return Refusal(Unsupported(f"{command}: {thing} {problem}. Open it in Acrobat Reader and print it to a new PDF"))
         case "password":
             return Refusal(DocumentPassword(f"{command}: {thing} is locked with a password, {_about_password(ask)}"))
         case "security":
@@ -141,6 +144,9 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
             return Refusal(BadCommand(f"{command}: page {ask.page} is past the end; {thing} has {count} (the first is 0)"))
         case "bad_page":
             return Refusal(DocumentInvalid(f"{command}: {subject} is missing or damaged and cannot be read; other pages may be"))
+        case "damaged_on_page":
+            problem = "shows an image that is damaged or cut short, so its picture would lack it; page_text still gives its words"
+            return Refusal(DocumentInvalid(f"{command}: {subject} {problem}"))
         case "page_box":
             width_pt, height_pt = number(answer, "width", 0, MOST_POINTS), number(answer, "height", 0, MOST_POINTS)
             needed = (
@@ -173,6 +179,9 @@ def refusal(ask: Ask, answer: Answer, limits: Limits) -> Refusal:
             if name not in NAMED_FORMATS:
                 raise WorkerGone
             return Refusal(Unsupported(f"{thing} is {name}, a kind of image that this host cannot read; convert it to PNG or JPEG"))
+        case "image_rare":
+            problem = "is a TIFF of a rare kind, which this host cannot read"
+            return Refusal(Unsupported(f"{thing} {problem}; save it with 8 bits for each colour, or as PNG or JPEG"))
         case "image_outside":
             x, y, width, height = ask.rectangle
             right, bottom = whole(answer, "width", 1, 1 << 32), whole(answer, "height", 1, 1 << 32)

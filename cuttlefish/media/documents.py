@@ -97,6 +97,7 @@ class DocumentWorkers:
         Raises:
             DocumentInvalid: neither, damaged beyond repair, without a page, or with more pages than it says.
             DocumentPassword: it opens only with a password. The message says whether one was given, and how to give it.
+            Unsupported: a form of Adobe's XFA, whose pages a reader would have to build.
         """
 
         def read(answer: Answer, _: bytes) -> DocumentFacts:
@@ -110,7 +111,7 @@ class DocumentWorkers:
 
         Pages that are asked for in order come from a worker several at a time (1, 4, 16, then 64; 1 MiB of text and 0.1 s at
         most) and wait here until they are asked for. That changes nothing but the time it takes: what goes wrong on a later page
-        is told when that one is asked for. `images` and `coverage` are counted as `pdf_reader.images_on` says; a page of a TIFF
+        is told when that one is asked for. `images` and `coverage` are counted as `pdf_images.images_on` says; a page of a TIFF
         is one image that covers it.
 
         Raises:
@@ -182,7 +183,7 @@ class DocumentWorkers:
 
         Raises:
             BadCommand: there is no such page, or `long_side` is not positive.
-            DocumentInvalid: this page cannot be read; others may be.
+            DocumentInvalid: this page cannot be read, others may be; or an image on it cannot (`pdf_images.holds_damaged_image`).
             DocumentPassword: as in `open_document`.
             LimitExceeded: also `page.pixels`, judged before drawing, or for a side as in `page_text`; of a TIFF `image.pixels`,
                 judged by the header of the page; `image.bytes`.

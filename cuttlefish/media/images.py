@@ -7,6 +7,7 @@ quickly. It names what is wrong by a `kind`; the sentences for people are made o
 
 import contextlib
 import io
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from PIL import (
     GifImagePlugin,
     Image,
     ImageFile,
+    ImageMath,
     JpegImagePlugin,
     PngImagePlugin,
     TiffImagePlugin,
@@ -27,7 +29,7 @@ from PIL import (
 
 from cuttlefish.media.reading import reader
 from cuttlefish.media.sniff import HEAD_BYTES, named_format, sniff
-from cuttlefish.media.tiff_reader import page_frames
+from cuttlefish.media.tiff_reader import has_frames, page_frames
 
 __all__ = [
     "FORMATS",
@@ -37,6 +39,7 @@ __all__ = [
     "encode",
     "fitted",
     "frame",
+    "is_damaged_jpeg",
     "open_frames",
     "prepare",
     "resize",
@@ -53,7 +56,9 @@ PngImagePlugin.MAX_TEXT_CHUNK = 8 << 20  # deflated texts and colour profiles of
 JPEG_QUALITY = 90  # of a re-encoded picture: no visible loss
 PNG_LEVEL = 1  # level 6 takes twice the time for a tenth of the bytes
 
-Kind = Literal["image_unknown", "image_foreign", "image_damaged", "image_pixels", "image_bytes", "image_outside", "no_frame"]
+Kind = Literal[
+    "image_unknown", "image_foreign", "image_rare", "image_damaged", "image_pixels", "image_bytes", "image_outside", "no_frame"
+]
 
 # EXIF tag 274, its value: what turns the stored picture upright.
 UPRIGHT = {
@@ -67,6 +72,12 @@ UPRIGHT = {
 }
 
 SIDEWAYS = (5, 6, 7, 8)  # of these, width and height change places
+
+BITS_PER_SAMPLE, PHOTOMETRIC, PLANAR = 258, 262, 284  # TIFF 6.0, part 1
+WHITE_IS_ZERO, PLANES_APART = 0, 2
+FULL_RANGE_FROM = 1 << 14  # 16-bit grey whose highest value is below was written by something that has 14 bits or fewer
+LARGEST_FLOAT = 3.4028234663852886e38
+STRIP_PIXELS = 1 << 20
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # a worker may start no threads, and has one page or picture to do at a time
 
@@ -100,11 +111,12 @@ def prepare(data: bytes, *, max_pixels: int, max_bytes: int) -> Prepared:
     A file that already is one comes back unchanged, after it was decoded once to know that it can be. Anything else is
     decoded, turned by its EXIF orientation, put on white where it is transparent, and encoded again without metadata: JPEG,
     WEBP and AVIF as JPEG of quality 90, the others as PNG (as JPEG too, if the PNG would be larger than `max_bytes`).
-    Of an animation the first frame is taken; `take_frame` takes another. 16-bit grey is scaled; 32-bit and floating grey is
-    stretched from its lowest to its highest value. CMYK is converted without its colour profile.
+    Of an animation the first frame is taken; `take_frame` takes another. 16-bit grey is scaled by the bits that are in use;
+    32-bit and floating grey is stretched from its lowest to its highest number. CMYK is converted without its colour profile.
 
     Raises:
-        ImageProblem: `image_unknown`, `image_foreign` (format): none of `FORMATS`. `image_pixels` (width, height): judged by
+        ImageProblem: `image_unknown`, `image_foreign` (format): none of `FORMATS`. `image_rare`: a TIFF whose samples cannot be
+            read, though its directory can. `image_pixels` (width, height): judged by
             the header, before anything is decoded. `image_damaged`: cut short or broken. `image_bytes` (needed): the result
             would be larger than `max_bytes`.
         MemoryError: the process's memory limit was reached.
@@ -177,7 +189,7 @@ def take_frame(data: bytes, index: int, *, max_pixels: int, max_bytes: int) -> P
         for number in [page_frames(reader(data))[index]] if image.format == "TIFF" else range(1, index + 1):
             with _damage_is_the_files_fault():
                 image.seek(number)
-            _check_size(image, max_pixels)  # a frame of a GIF may make the picture larger
+            _judge_header(image, max_pixels)  # a frame of a GIF may make the picture larger
         return replace(_encoded(upright(image), _is_lossy(image), max_bytes), frames=frames)
 
 
@@ -233,8 +245,19 @@ def frame(image: ImageFile.ImageFile, number: int, max_pixels: int) -> Image.Ima
     with _quiet():
         with _damage_is_the_files_fault():
             image.seek(number)
-        _check_size(image, max_pixels)
+        _judge_header(image, max_pixels)
         return upright(image)
+
+
+def is_damaged_jpeg(data: bytes) -> bool:
+    """Whether a JPEG cannot be decoded to its end."""
+    with _quiet():
+        try:
+            with _damage_is_the_files_fault():
+                Image.open(io.BytesIO(data), formats=("JPEG",)).load()
+        except (UnidentifiedImageError, ImageProblem):
+            return True
+    return False
 
 
 def encode(picture: Image.Image, format: Literal["png", "jpeg"], quality: int) -> bytes:
@@ -278,7 +301,7 @@ def _damage_is_the_files_fault() -> Iterator[None]:
     """Whatever a reader raises while it looks at a file says that the file is bad, except that memory is short."""
     try:
         yield
-    except (MemoryError, UnidentifiedImageError):
+    except (MemoryError, UnidentifiedImageError, ImageProblem):
         raise
     except Exception:  # noqa: BLE001  # seen: OSError, SyntaxError, ValueError, EOFError, KeyError, TypeError, RuntimeError (AVIF)
         raise ImageProblem("image_damaged") from None
@@ -292,16 +315,25 @@ def _open(data: bytes, max_pixels: int) -> ImageFile.ImageFile:
     if image is None:
         if foreign := named_format(data[:HEAD_BYTES]):
             raise ImageProblem("image_foreign", format=foreign)
-        raise ImageProblem("image_damaged" if sniff(data, len(data)).kind == "image" else "image_unknown")
-    _check_size(image, max_pixels)
+        sniffed = sniff(data, len(data))
+        if sniffed.format == "tiff" and has_frames(reader(data)):
+            raise ImageProblem("image_rare")
+        raise ImageProblem("image_damaged" if sniffed.kind == "image" else "image_unknown")
+    _judge_header(image, max_pixels)
     return image
 
 
-def _check_size(image: Image.Image, max_pixels: int) -> None:
+def _judge_header(image: Image.Image, max_pixels: int) -> None:
+    """Refuse what cannot be decoded, or not rightly: too many pixels, none, and one kind of TIFF."""
     if image.width < 1 or image.height < 1:
         raise ImageProblem("image_damaged")
     if image.width * image.height > max_pixels:
         raise ImageProblem("image_pixels", width=image.width, height=image.height)
+    if isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(PLANAR) == PLANES_APART:
+        # Pillow 13 shows noise where colours of 16 bits lie in planes of their own and are not packed
+        wide = max(image.tag_v2.get(BITS_PER_SAMPLE, (1,))) > 8
+        if wide and len(image.getbands()) > 1 and any(tile[0] == "raw" for tile in image.tile):
+            raise ImageProblem("image_rare")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -341,30 +373,80 @@ def _jpeg_coding(data: bytes) -> int:
 def _eight_bit(image: Image.Image) -> Image.Image:
     """The picture as `L` or `RGB`, on white."""
     if image.mode.startswith("I;16"):
-        # convert() clips instead of scaling: 256 levels became 2
-        wide = image.convert("I")
-        return wide.point(lambda value: value * (1 / 256)).convert("L")
+        return _scaled_down(image)
     if image.mode in ("I", "F"):
         return _stretched(image)
     if image.mode == "1":
         return image.convert("L")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        seen = image.convert("RGBA")
-        ground = Image.new("RGBA", seen.size, (255, 255, 255, 255))
-        ground.alpha_composite(seen)
-        return ground.convert("RGB")
+        seen = image if image.mode == "RGBA" and "transparency" not in image.info else image.convert("RGBA")
+        ground = Image.new("RGB", seen.size, (255, 255, 255))
+        ground.paste(seen.convert("RGB"), mask=seen.getchannel("A"))  # with fewer copies at once than `alpha_composite` makes
+        return ground
     return image.copy() if image.mode in ("L", "RGB") else image.convert("RGB")
 
 
+def _scaled_down(image: Image.Image) -> Image.Image:
+    """16-bit grey as `L`. `convert` would clip instead of scaling: 256 levels became 2.
+
+    Cameras and scanners of 10, 12 or 14 bits write their values as they are: scaled by 16 bits, such a picture is nearly black. So
+    where no value uses the upper two bits, it is scaled by the bits that are used, eight at least.
+    """
+    wide = image.convert("I")
+    highest = int(_extrema(wide)[1])
+    shift = 8 if highest >= FULL_RANGE_FROM else max(0, highest.bit_length() - 8)
+    levels = [min(255, value >> shift) for value in range(1 << 16)]
+    if _white_is_zero(image):
+        levels = [255 - level for level in levels]
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int) and 0 <= transparent < len(levels):
+        levels[transparent] = 255
+    return wide.point(levels, "L")
+
+
 def _stretched(image: Image.Image) -> Image.Image:
-    """32-bit or floating grey: the lowest value black, the highest white, because the file does not say which they are."""
-    floating = image.convert("F")
-    extrema = floating.getextrema()
-    low, high = extrema[0], extrema[1]
-    assert isinstance(low, float)  # one band gives one pair
-    assert isinstance(high, float)
-    span = high - low
-    if not 0 < span < float("inf"):
+    """32-bit or floating grey: the lowest number black, the highest white, because the file does not say which they are.
+
+    Raises:
+        ImageProblem: `image_damaged`: it holds no number.
+    """
+    grey = image.convert("F")
+    low, high = _range_of_numbers(grey)
+    if low > high:
+        raise ImageProblem("image_damaged")
+    if not 0 < high - low < math.inf:
         return Image.new("L", image.size, 0)
-    scale = 255.0 / span
-    return floating.point(lambda value: value * scale - low * scale).convert("L")
+    if _white_is_zero(image):
+        low, high = high, low
+    scale = 255.0 / (high - low)
+    return grey.point(lambda value: value * scale - low * scale).convert("L")
+
+
+def _range_of_numbers(grey: Image.Image) -> tuple[float, float]:
+    """The lowest and highest pixel of an `F` picture that is a finite number; what was not measured is often written otherwise."""
+    low, high = _extrema(grey)
+    if math.isfinite(low) and math.isfinite(high):  # Pillow passes over what is no number, unless it is the first pixel
+        return low, high
+    low, high = math.inf, -math.inf
+    rows = max(1, STRIP_PIXELS // grey.width)
+    for top in range(0, grey.height, rows):  # in strips, because this takes several copies
+        strip = grey.crop((0, top, grey.width, min(grey.height, top + rows)))
+        others = ImageMath.lambda_eval(lambda of: of["convert"]((abs(of["strip"]) <= LARGEST_FLOAT) * 255, "L"), strip=strip)
+        others = others.point(lambda value: 255 - value, "1")
+        strip.paste(math.inf, None, others)
+        low = min(low, _extrema(strip)[0])
+        strip.paste(-math.inf, None, others)
+        high = max(high, _extrema(strip)[1])
+    return low, high
+
+
+def _extrema(grey: Image.Image) -> tuple[float, float]:
+    low, high = grey.getextrema()
+    assert isinstance(low, int | float)  # one band gives one pair
+    assert isinstance(high, int | float)
+    return low, high
+
+
+def _white_is_zero(image: Image.Image) -> bool:
+    """Whether a TIFF counts its grey from white to black. Pillow turns that around up to 8 bits, and not above."""
+    return isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(PHOTOMETRIC) == WHITE_IS_ZERO

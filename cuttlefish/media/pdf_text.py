@@ -9,10 +9,11 @@ What PDFium finds on a page becomes ours by these rules, and offsets into the re
 - No control characters but `\t` and `\n`. U+FFFD stands for what means no character: noncharacters, halves of surrogate pairs,
   and private characters, which only the file's own font knows; but the bullets of Symbol and Wingdings are bullets.
 - Text in a font that is neither in the file nor on this machine is there too, also where it runs downwards (`widen_thin_text`).
-- Filled form fields follow the page's own text after a blank line, in the file's order: a line with the value, or `label: value`
-  where the form has a label for people to read (not the field's technical name). That is text fields (several lines as they are;
-  no passwords), the chosen entries of lists (`a, b`), and checked boxes with the value that they stand for. PDFium itself finds
-  none of these in a page's text.
+- What was filled in follows the page's own text after a blank line, in the file's order. A form field gives a line with its value,
+  or `label: value` where the form has a label for people to read (not the field's technical name): text fields (several lines as
+  they are; no passwords), the chosen entries of lists (`a, b`), and checked boxes with the value that they stand for. Words that
+  somebody typed onto the page (annotations of the kind "free text") are there too, comments are not. PDFium itself finds none of
+  these in a page's text.
 """
 
 import ctypes
@@ -21,14 +22,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["field_lines", "hyphen_marks", "tidy", "widen_thin_text"]
+__all__ = ["filled_in", "hyphen_marks", "tidy", "widen_thin_text"]
 
 MOST_OBJECTS = 100_000  # of a page that are looked at, in a tenth of a second
 DEEPEST_FORM = 8  # forms within forms
 THIN_PT = 0.01  # PDFium leaves out the text of objects that are less wide
 OUTLINE_PT = 0.1
 MOST_FIELDS = 2_000  # of a page, and entries of a list
-WIDGET = 20  # fpdf_annot.h: FPDF_ANNOT_WIDGET
+FREE_TEXT, WIDGET = 3, 20  # fpdf_annot.h: FPDF_ANNOT_…
 PASSWORD_FLAG = 1 << 13  # PDF 1.7, table 228
 UNSEEN_FLAGS = 1 << 1 | 1 << 5  # hidden, no view: PDF 1.7, table 165
 
@@ -140,8 +141,8 @@ def hyphen_marks(text_page: Any, raw: str) -> set[int]:
     return marks
 
 
-def field_lines(page: Any, form: Any) -> list[str]:
-    """The filled fields of a page's form, each as its line. `form` is PDFium's form environment."""
+def filled_in(page: Any, form: Any) -> list[str]:
+    """What was filled into the fields of a page and typed onto it, in order. `form` is PDFium's form environment, or None."""
     import pypdfium2.raw as pdfium
 
     lines: dict[str, None] = {}  # a field may be shown twice on a page
@@ -150,17 +151,18 @@ def field_lines(page: Any, form: Any) -> list[str]:
         if not annotation:
             continue
         try:
-            if pdfium.FPDFAnnot_GetSubtype(annotation) != WIDGET:
-                continue
             if pdfium.FPDFAnnot_GetFlags(annotation) & UNSEEN_FLAGS:
                 continue  # words that no person sees are none to put before a model
-            value = tidy(field_value(form, annotation), set()).strip()
-            if value:
+            kind = pdfium.FPDFAnnot_GetSubtype(annotation)
+            if kind == FREE_TEXT:
+                lines[tidy(string_of(pdfium.FPDFAnnot_GetStringValue, annotation, b"Contents"), set()).strip()] = None
+            elif kind == WIDGET and form:
+                value = tidy(field_value(form, annotation), set()).strip()
                 label = tidy(string_of(pdfium.FPDFAnnot_GetFormFieldAlternateName, form, annotation), set()).strip()
-                lines[f"{label}: {value}" if label else value] = None
+                lines[f"{label}: {value}" if label and value else value] = None
         finally:
             pdfium.FPDFPage_CloseAnnot(annotation)
-    return list(lines)
+    return [line for line in lines if line]
 
 
 def field_value(form: Any, annotation: Any) -> str:
@@ -185,14 +187,14 @@ def chosen_entries(form: Any, annotation: Any) -> Iterator[str]:
 
     for at in range(min(MOST_FIELDS, pdfium.FPDFAnnot_GetOptionCount(form, annotation))):
         if pdfium.FPDFAnnot_IsOptionSelected(form, annotation, at):
-            yield string_of(lambda *where, at=at: pdfium.FPDFAnnot_GetOptionLabel(*where[:2], at, *where[2:]), form, annotation)
+            yield string_of(pdfium.FPDFAnnot_GetOptionLabel, form, annotation, at)
 
 
-def string_of(ask: Callable[..., int], form: Any, annotation: Any) -> str:
+def string_of(ask: Callable[..., int], *of: Any) -> str:
     """A string of PDFium's: its length is asked first. Half a surrogate pair becomes U+FFFD."""
-    needed = ask(form, annotation, None, 0)
+    needed = ask(*of, None, 0)
     if needed <= 2:
         return ""
     buffer = (ctypes.c_ushort * ((needed + 1) // 2))()
-    ask(form, annotation, buffer, needed)
+    ask(*of, buffer, needed)
     return bytes(buffer)[: needed - 2].decode("utf-16-le", "replace")

@@ -15,14 +15,19 @@ from dataclasses import dataclass
 
 from cuttlefish.media.reading import Read
 
-__all__ = ["Unsure", "pages_in_tree"]
+__all__ = ["TooLong", "Unsure", "pages_in_tree"]
 
 HEADER_BYTES = 1024  # the header may stand so far in, and offsets count from it
 TAIL_BYTES = 4096  # `startxref` is looked for in so much of the end, as PDFium does
 FIRST_READ_BYTES, GROWTH, MOST_OBJECT_BYTES = 1024, 8, 64 << 20
 MOST_UNPACKED_BYTES = 64 << 20  # of one stream, and of those that are kept
-MOST_SECTIONS = 100_000  # of all cross-reference tables together: one for each update of the file, or more
-MOST_VISITS = 1 << 18  # of nodes and pages, in a second or two; a tree that shares its branches may have any number
+MOST_SECTIONS = 1 << 15  # of all cross-reference tables together: one for each update of the file, or more
+MOST_VISITS = 1 << 17  # of nodes and pages, in a second or two; a tree that shares its branches may have any number
+MOST_WORK = 1 << 29  # in bytes that are read or unpacked: a few seconds. What else there is to do takes as long as so many of them:
+SECTION_WORK = 64  # a section that is asked for an object
+PARSE_WORK = 128  # a byte that is parsed
+PREDICTED_WORK = 32  # a byte that was written as a difference
+MOST_INDEX_BYTES = 4 << 20  # of an object stream
 DEEPEST_NODE = 1000
 DEEPEST_VALUE = 64
 ENTRY_BYTES = 20  # PDF 1.7, 7.5.4
@@ -39,7 +44,8 @@ SUBSECTION = re.compile(GAP + rb"(\d{1,10}+)[ \t]++(\d{1,10}+)[ \t]*+(?:\r\n|\n|
 TRAILER = re.compile(GAP + rb"trailer")
 ENTRY = re.compile(rb"(\d{10}) \d{5} ([nf])(?: \r| \n|\r\n)")
 PART_OF_STRING = re.compile(rb"[^()\\]++|\\.|[()]", re.DOTALL)
-NEEDS_READING = re.compile(rb"Kids|[(%#]")  # what a page that is no node does not hold, or what may hide it
+NEEDS_READING = re.compile(rb"Kids|[%#]")  # what a page that is no node does not hold, or what may hide it
+ESCAPED = re.compile(rb"\\.", re.DOTALL)
 
 
 END = object()
@@ -47,6 +53,10 @@ END = object()
 
 class Unsure(Exception):  # not an error of the tree: it is always caught
     """The tree is not written as the standard says, or cannot be read without keys."""
+
+
+class TooLong(Unsure):
+    """To read the tree would take too long, in whatever copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +78,27 @@ def pages_in_tree(read: Read, size: int, claimed: int) -> int:
 
     A place in the tree that holds nothing is a page for PDFium and not for us: only what looks like a page counts beyond the claim.
 
+    Where it would take too long to find all of those, some are enough to know that the claim is wrong.
+
     Raises:
-        Unsure: the tree cannot be told.
+        Unsure: the tree cannot be told; `TooLong` if for its size.
     """
-    file = _File(read, size)
-    return claimed + sum(file.is_page(leaf) for leaf in itertools.islice(file.leaves(), claimed, None))
+    file, beyond = _File(read, size), 0
+    try:
+        for leaf in itertools.islice(file.leaves(), claimed, None):
+            beyond += file.is_page(leaf)
+    except TooLong:
+        if not beyond:
+            raise
+    return claimed + beyond
 
 
 class _File:
     """The objects of a PDF by number. Every method may raise `Unsure`."""
 
     def __init__(self, read: Read, size: int) -> None:
-        self._read = read
+        self._read_file = read
+        self._work_left = MOST_WORK
         self._start = max(0, read(HEADER_BYTES, 0).find(b"%PDF-"))
         self._sections: list[Callable[[int], Entry | None]] = []  # newest first
         self._unpacked: dict[int, tuple[bytes, dict[int, tuple[int, int]]]] = {}
@@ -90,16 +109,32 @@ class _File:
             raise Unsure
         self._trailer = self._read_tables(_whole(_number(found[1])))
 
+    def _spend(self, work: int) -> None:
+        """Count what hostile files could have us do without end: every part of a tree may lead to a long way through the file."""
+        self._work_left -= work
+        if self._work_left < 0:
+            raise TooLong
+
+    def _read(self, length: int, at: int) -> bytes:
+        data = self._read_file(length, at)
+        self._spend(len(data))
+        return data
+
+    def _parse(self, data: bytes, at: int) -> tuple[Value, int]:
+        self._spend((len(data) - at) * PARSE_WORK)
+        return _parsed(data, at)
+
     def leaves(self) -> Iterator[object]:
         """Each leaf of the page tree, in order: its text that is not parsed yet, or its value. Not all of them are pages."""
         catalogue = self._resolved(self._trailer.get(b"/Root"))
         root = catalogue.get(b"/Pages") if isinstance(catalogue, dict) else None
-        branches, above = [self._kids(self._resolved(root))], [root]
+        branches, path = [self._kids(self._resolved(root))], [root if isinstance(root, Reference) else None]
+        above = set(path)
         for _ in range(MOST_VISITS):
             kid = next(branches[-1], END)
             if kid is END:
                 branches.pop()
-                above.pop()
+                above.discard(path.pop())
                 if not branches:
                     return
                 continue
@@ -107,10 +142,10 @@ class _File:
                 if kid in above:
                     continue  # PDFium does not count a loop
                 text = self._text(kid.number)
-                if text is not None and not NEEDS_READING.search(text):
+                if text is not None and not _may_be_node(text):
                     yield text
                     continue
-                node: object = None if text is None else _parsed(text, 0)[0]
+                node: object = None if text is None else self._parse(text, 0)[0]
             else:
                 node = kid
             if not isinstance(node, dict) or b"/Kids" not in node:
@@ -119,13 +154,14 @@ class _File:
             if len(branches) > DEEPEST_NODE:
                 raise Unsure
             branches.append(self._kids(node))
-            above.append(kid)
-        raise Unsure
+            path.append(kid if isinstance(kid, Reference) else None)
+            above.add(path[-1])
+        raise TooLong
 
     def is_page(self, leaf: object) -> bool:
         """Whether a leaf looks like a page: by its type, or by what only pages have where it names none."""
         if isinstance(leaf, bytes):
-            leaf = _parsed(leaf, 0)[0]
+            leaf = self._parse(leaf, 0)[0]
         if not isinstance(leaf, dict):
             return False
         kind = self._resolved(leaf.get(b"/Type"))
@@ -142,11 +178,11 @@ class _File:
         if not isinstance(value, Reference):
             return value
         text = self._text(value.number)
-        return None if text is None else _parsed(text, 0)[0]
+        return None if text is None else self._parse(text, 0)[0]
 
     def _text(self, number: int) -> bytes | None:
         """An object as it is written; None if there is none."""
-        entry = next((found for section in self._sections if (found := section(number)) is not None), None)
+        entry = self._entry(number)
         if entry is None or entry[0] == FREE:
             return None
         kind, place = entry
@@ -165,6 +201,15 @@ class _File:
                 return chunk[head.end() : end]
         raise Unsure
 
+    def _entry(self, number: int) -> Entry | None:
+        """What the newest section that knows an object says of it."""
+        for asked, section in enumerate(self._sections):
+            if (found := section(number)) is not None:
+                self._spend(asked * SECTION_WORK)
+                return found
+        self._spend(len(self._sections) * SECTION_WORK)
+        return None
+
     def _growing(self, place: int) -> Iterator[bytes]:
         """What stands at a place, more of it each time."""
         length, had = FIRST_READ_BYTES, -1
@@ -181,11 +226,14 @@ class _File:
             return known
         if b"/Encrypt" in self._trailer:
             raise Unsure
-        entry = next((found for section in self._sections if (found := section(number)) is not None), None)
+        entry = self._entry(number)
         if entry is None or entry[0] != PLAIN:
             raise Unsure
         entries, data = self._stream(entry[1])
         first, count = _whole(self._resolved(entries.get(b"/First"))), _whole(self._resolved(entries.get(b"/N")))
+        if first > MOST_INDEX_BYTES:
+            raise Unsure
+        self._spend(first * PARSE_WORK // 4)
         try:
             index = [int(word) for word in data[:first].split()[: 2 * count]]
         except ValueError:
@@ -209,7 +257,7 @@ class _File:
             if head is None:
                 raise Unsure
             try:
-                entries, end = _parsed(chunk, head.end())
+                entries, end = self._parse(chunk, head.end())
             except Unsure:
                 continue  # its end may be further on
             start = STREAM.match(chunk, end)
@@ -218,8 +266,37 @@ class _File:
             length = _whole(self._resolved(entries.get(b"/Length")))
             if length > MOST_UNPACKED_BYTES:
                 raise Unsure
-            return entries, _unpacked(entries, self._read(length, self._start + place + start.end()))
+            return entries, self._inflated(entries, self._read(length, self._start + place + start.end()))
         raise Unsure
+
+    def _inflated(self, entries: dict[bytes, object], data: bytes) -> bytes:
+        """The bytes of a stream without its filter."""
+        filters, options = entries.get(b"/Filter"), entries.get(b"/DecodeParms")
+        if isinstance(filters, list):
+            filters = filters[0] if len(filters) == 1 else None if not filters else b"/several"
+            options = options[0] if isinstance(options, list) and options else options
+        if filters is None:
+            return data
+        if filters != b"/FlateDecode":
+            raise Unsure
+        reader = zlib.decompressobj()
+        try:
+            data = reader.decompress(data, MOST_UNPACKED_BYTES)
+        except zlib.error:
+            raise Unsure from None
+        self._spend(len(data))
+        if reader.unconsumed_tail or isinstance(options, Reference):
+            raise Unsure
+        predictor = options.get(b"/Predictor", 1) if isinstance(options, dict) else 1
+        if predictor == 1:
+            return data
+        assert isinstance(options, dict)  # it has a predictor
+        if not isinstance(predictor, int) or predictor < 10 or options.get(b"/Colors", 1) != 1:
+            raise Unsure
+        if options.get(b"/BitsPerComponent", 8) != 8:
+            raise Unsure
+        self._spend(len(data) * PREDICTED_WORK)
+        return _without_predictor(data, _whole(options.get(b"/Columns", 1)))
 
     def _read_tables(self, place: int) -> dict[bytes, object]:
         """Find all cross-reference tables, and return the newest trailer."""
@@ -254,7 +331,7 @@ class _File:
             if (start := TRAILER.match(chunk)) is None:
                 raise Unsure
             try:
-                trailer = _parsed(chunk, start.end())[0]
+                trailer = self._parse(chunk, start.end())[0]
             except Unsure:
                 continue
             break
@@ -275,6 +352,17 @@ class _File:
             return (PLAIN, int(entry[1])) if entry[2] == b"n" else (FREE, 0)
 
         return find
+
+
+def _may_be_node(text: bytes) -> bool:
+    """Whether an object may have kids, without parsing it, which takes a hundred times as long. One of which the end was looked for
+    within a string has a parenthesis too many.
+    """
+    if NEEDS_READING.search(text) is not None:
+        return True
+    if b"\\" in text:
+        text = ESCAPED.sub(b"", text)
+    return text.count(b"(") != text.count(b")")
 
 
 def _packed_sections(entries: dict[bytes, object], data: bytes) -> Iterator[Callable[[int], Entry | None]]:
@@ -306,34 +394,6 @@ def _packed_sections(entries: dict[bytes, object], data: bytes) -> Iterator[Call
     for first, count in zip(index[::2], index[1::2], strict=False):
         yield section(_whole(first), _whole(count), start)
         start += _whole(count) * row
-
-
-def _unpacked(entries: dict[bytes, object], data: bytes) -> bytes:
-    """The bytes of a stream without its filter."""
-    filters, options = entries.get(b"/Filter"), entries.get(b"/DecodeParms")
-    if isinstance(filters, list):
-        filters = filters[0] if len(filters) == 1 else None if not filters else b"/several"
-        options = options[0] if isinstance(options, list) and options else options
-    if filters is None:
-        return data
-    if filters != b"/FlateDecode":
-        raise Unsure
-    reader = zlib.decompressobj()
-    try:
-        data = reader.decompress(data, MOST_UNPACKED_BYTES)
-    except zlib.error:
-        raise Unsure from None
-    if reader.unconsumed_tail or isinstance(options, Reference):
-        raise Unsure
-    predictor = options.get(b"/Predictor", 1) if isinstance(options, dict) else 1
-    if predictor == 1:
-        return data
-    assert isinstance(options, dict)  # it has a predictor
-    if not isinstance(predictor, int) or predictor < 10 or options.get(b"/Colors", 1) != 1:
-        raise Unsure
-    if options.get(b"/BitsPerComponent", 8) != 8:
-        raise Unsure
-    return _without_predictor(data, _whole(options.get(b"/Columns", 1)))
 
 
 def _without_predictor(data: bytes, columns: int) -> bytes:

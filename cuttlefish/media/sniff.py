@@ -26,7 +26,12 @@ FOREIGN_STARTS: tuple[tuple[str, tuple[bytes, ...]], ...] = (
     ("WMF", (b"\xd7\xcd\xc6\x9a\0\0",)),
     ("OpenEXR", (b"\x76\x2f\x31\x01",)),
     ("DDS", (b"DDS \x7c\0\0\0",)),
+    ("camera raw", (b"IIRO\x08\0\0\0", b"IIRS\x08\0\0\0", b"MMOR\0\0\0\x08", b"IIU\0", b"FUJIFILMCCD-RAW 0")),
 )
+CAMERA_RAW_BRAND = b"crx "
+SUBFILE_TYPE, SUB_DIRECTORIES, DNG_VERSION = 254, 330, 50706  # tags of TIFF and DNG
+SMALLER_COPY = 1
+MOST_ENTRIES = 256
 NAMED_FORMATS = frozenset({"HEIC", "EPS", "ICO", "EMF", "DICOM", "DjVu", "XCF", "SVG"}.union(name for name, _ in FOREIGN_STARTS))
 """What `named_format` may answer."""
 
@@ -49,11 +54,14 @@ def sniff(head: bytes, size: int) -> SniffedKind:
     of one of `NAMED_FORMATS` a binary file, also where it is written in letters (SVG, EPS); an empty file, or UTF-8 without NUL,
     a text; anything else is binary. A character that is cut at the end of `head` counts where the file goes on, and not where it
     ends. A TIFF is an image here; whether it has several pages and so is a document, a worker tells
-    (`DocumentWorkers.open_document`).
+    (`DocumentWorkers.open_document`). What a camera's sensor saw is binary, though it may be a TIFF too: as one it has but a small
+    copy of the picture.
     """
     head = head[:HEAD_BYTES]
     if b"%PDF-" in head[:DOCUMENT_HEADER_BYTES]:
         return SniffedKind("document")
+    if _is_camera_raw(head):
+        return SniffedKind("binary", foreign="camera raw")
     if image := _image_format(head):
         return SniffedKind("image", image)
     foreign = named_format(head)
@@ -74,6 +82,8 @@ def named_format(head: bytes) -> str | None:
     brands = _brands(head)
     if brands and (brands[0] in HEIC_BRANDS or any(brand in HEIC_BRANDS for brand in brands)):
         return "HEIC"
+    if _is_camera_raw(head) or brands[:1] == [CAMERA_RAW_BRAND]:
+        return "camera raw"
     for name, starts in FOREIGN_STARTS:
         if head.startswith(starts):
             return name
@@ -140,6 +150,22 @@ def _is_tiff(head: bytes) -> bool:
     version, first = int.from_bytes(head[2:4], order), int.from_bytes(head[4:8], order)
     # 42: where the first directory is, after the header. 43 (BigTIFF): offsets of eight bytes, then zero.
     return (version == 42 and first >= 8) or (version == 43 and head[4:8] in (b"\x08\0\0\0", b"\0\x08\0\0"))
+
+
+def _is_camera_raw(head: bytes) -> bool:
+    """Whether a TIFF is what a camera's sensor saw (DNG, NEF, ARW, CR2 …): readers of TIFF find only a small copy in such a file.
+
+    DNG and Canon's format say so. Of the others the first picture is a smaller copy, of one that lies in a directory below it.
+    """
+    if not _is_tiff(head) or head[2:4] not in (b"*\0", b"\0*"):
+        return False
+    if head[8:10] == b"CR":
+        return True
+    order: Literal["little", "big"] = "little" if head[:2] == b"II" else "big"
+    at = int.from_bytes(head[4:8], order)
+    entries = [head[at + 2 + 12 * n :][:12] for n in range(min(MOST_ENTRIES, int.from_bytes(head[at : at + 2], order)))]
+    tags = {int.from_bytes(entry[:2], order): int.from_bytes(entry[8:12], order) for entry in entries}
+    return DNG_VERSION in tags or (bool(tags.get(SUBFILE_TYPE, 0) & SMALLER_COPY) and SUB_DIRECTORIES in tags)
 
 
 def _is_bmp(head: bytes) -> bool:

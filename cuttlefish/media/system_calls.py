@@ -25,6 +25,11 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
+    # nor another way to talk to processes that know of it
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "shmget": (29, 194),
+    "mq_open": (240, 180),
     # no processes, and no threads: libraries that would start some are told not to
     "fork": (57, None),
     "vfork": (58, None),
@@ -36,7 +41,6 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "setns": (308, 268),
     # nothing done to other processes
     "kill": (62, 129),
-    "tkill": (200, 130),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
@@ -45,6 +49,15 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
     # nothing changed in the file system
     "creat": (85, None),
     "openat2": (437, 437),
@@ -108,7 +121,8 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "finit_module": (313, 273),
     "delete_module": (176, 106),
 }
-OPEN, OPENAT, TGKILL, PRLIMIT = (2, None), (257, 56), (234, 131), (302, 261)
+OPEN, OPENAT = (2, None), (257, 56)
+TKILL, TGKILL, PRLIMIT = (200, 130), (234, 131), (302, 261)
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the column of the table, and AUDIT_ARCH_…
 X32_CALLS = 0x40000000  # from here on x86_64 has its calls a second time
@@ -161,7 +175,8 @@ def filter_instructions(column: int, machine: int, own_process: int) -> Iterator
             yield JUMP_IF_BITS, 0, 1, WRITING
             yield refuse
             yield allow
-    for numbers, only in ((TGKILL, own_process), (PRLIMIT, 0)):  # abort() and setrlimit() are made of these
+    # musl makes abort() of the first (a lone thread has its process's number), glibc of the second; setrlimit() is the third
+    for numbers, only in ((TKILL, own_process), (TGKILL, own_process), (PRLIMIT, 0)):
         number = numbers[column]
         assert number is not None  # both machines have them
         yield JUMP_IF_EQUAL, 0, 4, number

@@ -1,12 +1,12 @@
 """A TIFF of several frames as a document without text, whose pages are pictures. For the worker process only."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from cuttlefish.media.reading import FileBlocks, PageRead, Problem, Read, reader
 
-__all__ = ["TiffDocument", "is_tiff", "page_frames"]
+__all__ = ["TiffDocument", "has_frames", "is_tiff", "page_frames"]
 
 MOST_FRAMES = 1 << 16
 SUBFILE_TYPE = 254  # TIFF 6.0, page 36: bit 0 a smaller copy of another frame, bit 2 a mask
@@ -20,17 +20,26 @@ def is_tiff(head: bytes) -> bool:
 
 
 def page_frames(read: Read) -> list[int]:
-    """The numbers of the frames that are pages: all but smaller copies and masks. Reads a few bytes of each frame's directory.
+    """The numbers of the frames that are pages: all but smaller copies and masks. 65,536 frames are looked at.
 
-    Ends at a directory that was there before, or that cannot be read; 65,536 at most. A file that has no page is given one, whose
-    damage shows when it is read.
+    A file that has no page is given one, whose damage shows when it is read.
     """
+    return [number for number, is_page in enumerate(_frames(read)) if is_page] or [0]
+
+
+def has_frames(read: Read) -> bool:
+    """Whether there is a frame whose directory can be read."""
+    return any(True for _ in _frames(read))
+
+
+def _frames(read: Read) -> Iterator[bool]:
+    """For each frame whether it is a page. Reads a few bytes of its directory. A damaged one, or one seen before, ends it."""
     head = read(16, 0)
     order: Literal["little", "big"] = "little" if head[:1] == b"I" else "big"
     big = int.from_bytes(head[2:4], order) == 43
     count_bytes, entry_bytes, offset_bytes = (8, 20, 8) if big else (2, 12, 4)
     at = int.from_bytes(head[8:16] if big else head[4:8], order)
-    pages, seen = [], set[int]()
+    seen = set[int]()
     while at and at not in seen and len(seen) < MOST_FRAMES:
         start = read(count_bytes + 4 * entry_bytes, at)  # entries are sorted: the subfile type is among the first
         count = int.from_bytes(start[:count_bytes], order)
@@ -42,11 +51,9 @@ def page_frames(read: Read) -> list[int]:
             field = start[count_bytes + entry * entry_bytes :][:entry_bytes]
             if int.from_bytes(field[:2], order) == SUBFILE_TYPE:
                 kind = int.from_bytes(field[-offset_bytes:][:4], order)
-        if not kind & NOT_A_PAGE:
-            pages.append(len(seen))
+        yield not kind & NOT_A_PAGE
         seen.add(at)
         at = int.from_bytes(end, order)
-    return pages or [0]
 
 
 class TiffDocument:

@@ -306,7 +306,7 @@ def bombs_and_loops() -> tuple[OddFile, ...]:
                     )
                 ],
             ),
-            says("x"),
+            Document(1, True, (Page("x", picture_refused=Refused("document_invalid", "shows an image that is damaged")),)),
         ),
         file(
             "jbig2-of-garbage",

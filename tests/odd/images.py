@@ -1,6 +1,7 @@
 """Images: each format and mode, turned, animated, transparent, cut, lying and bombs."""
 
 import io
+import math
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -14,11 +15,13 @@ from odd.writer import png, png_header
 
 __all__ = ["FILES"]
 
+BLACK = (0, 0, 0)
 RED, GREEN, BLUE, WHITE = CORNERS = (250, 10, 10), (10, 250, 10), (10, 10, 250), (255, 255, 255)
 GREYS: tuple[Colour, Colour, Colour, Colour] = ((0, 0, 0), (80, 80, 80), (160, 160, 160), (240, 240, 240))
 WIDTH, HEIGHT = 48, 32
 LOSSY = 25  # of 255: what a codec may change in the middle of a flat area
 DAMAGED = Refused("document_invalid", "is an image that is damaged or cut short")
+RARE = Refused("unsupported", "is a TIFF of a rare kind, which this host cannot read; save it with 8 bits for each colour")
 TOO_LARGE = Refused("limit_exceeded", "image.pixels is 40000000 pixels")
 
 ORIENTATIONS = {
@@ -151,6 +154,40 @@ def pages_of_tiff(count: int) -> bytes:
     return saved(colours(), "TIFF", save_all=True, append_images=[greys()] * (count - 1))
 
 
+def floating(*first: float) -> bytes:
+    """The grey quarters as floating numbers in a TIFF, the first pixels replaced."""
+    picture = greys().convert("F")
+    for at, value in enumerate(first):
+        picture.putpixel((at, 0), value)
+    return saved(picture, "TIFF")
+
+
+def retagged(tiff: bytes, tag: int, value: int) -> bytes:
+    """A TIFF of Pillow's, one number of its first directory replaced."""
+    data = bytearray(tiff)
+    directory = int.from_bytes(data[4:8], "little")
+    entries = range(directory + 2, directory + 2 + 12 * int.from_bytes(data[directory : directory + 2], "little"), 12)
+    entry = next(at for at in entries if int.from_bytes(data[at : at + 2], "little") == tag)
+    data[entry + 8 : entry + 12] = value.to_bytes(4, "little")
+    return bytes(data)
+
+
+def wide_planes() -> bytes:
+    """A TIFF of 16 bits in each of red, green and blue, each of which lies by itself."""
+    planes = [b"".join((level * 257).to_bytes(2, "little") for level in part.tobytes()) for part in colours().split()]
+    entries = [(256, 4, 1, WIDTH), (257, 4, 1, HEIGHT), (258, 3, 3, 8), (259, 3, 1, 1), (262, 3, 1, 2)]
+    entries += [(273, 4, 3, 14), (277, 3, 1, 3), (278, 4, 1, HEIGHT), (279, 4, 3, 26), (284, 3, 1, 2)]
+    size, start = len(planes[0]), 38
+    head = (16).to_bytes(2, "little") * 3
+    for number in (*(start + size * at for at in range(3)), *[size] * 3):
+        head += number.to_bytes(4, "little")
+    directory = len(entries).to_bytes(2, "little") + b"".join(
+        tag.to_bytes(2, "little") + kind.to_bytes(2, "little") + count.to_bytes(4, "little") + value.to_bytes(4, "little")
+        for tag, kind, count, value in entries
+    )
+    return b"II*\0" + (start + 3 * size).to_bytes(4, "little") + head + b"".join(planes) + directory + bytes(4)
+
+
 def cut(data: bytes, part: float) -> bytes:
     return data[: int(len(data) * part)]
 
@@ -170,11 +207,14 @@ def png_files() -> tuple[OddFile, ...]:
         ),
         file("grey-8-bit.png", "png", lambda: saved(greys(), "PNG"), in_grey()),
         file("grey-16-bit.png", "png", lambda: saved(wide_greys(), "PNG"), in_grey(1)),
+        file("grey-16-bit-of-small-values.png", "png", lambda: saved(wide_greys(1), "PNG"), in_grey()),
+        file("grey-16-bit-of-which-12-are-used.png", "png", lambda: saved(wide_greys(16), "PNG"), in_grey()),
+        file("grey-16-bit-all-black.png", "png", lambda: saved(wide_greys(0), "PNG"), Picture(WIDTH, HEIGHT, "L", (BLACK,) * 4)),
         file(
-            "grey-16-bit-of-small-values.png",
+            "grey-16-bit-with-one-that-is-transparent.png",
             "png",
-            lambda: saved(wide_greys(1), "PNG"),
-            Picture(WIDTH, HEIGHT, "L", ((0, 0, 0),) * 4, 1),
+            lambda: saved(wide_greys(), "PNG", transparency=0),
+            Picture(WIDTH, HEIGHT, "L", (WHITE, *GREYS[1:])),
         ),
         file("grey-with-alpha.png", "png", lambda: saved(greys().convert("LA"), "PNG"), in_grey(1, "RGB")),
         file("palette.png", "png", lambda: saved(colours().quantize(4), "PNG"), in_colour()),
@@ -300,6 +340,10 @@ def sized(jpeg: bytes, size: bytes) -> bytes:
 
 
 def other_formats() -> tuple[OddFile, ...]:
+    stretched_levels = ((0, 0, 0), (85, 85, 85), (170, 170, 170), (255, 255, 255))
+    stretched = Picture(WIDTH, HEIGHT, "L", stretched_levels, 2)
+    stretched_back = Picture(WIDTH, HEIGHT, "L", stretched_levels[::-1], 2)
+    negative = Picture(WIDTH, HEIGHT, "L", tuple((255 - grey,) * 3 for grey, _, _ in GREYS))  # type: ignore[arg-type]  # four
     return (
         file("still.gif", "gif", lambda: saved(colours(), "GIF"), in_colour(5)),
         file("animated.gif", "gif", lambda: animated("GIF"), in_colour(5)),
@@ -318,12 +362,17 @@ def other_formats() -> tuple[OddFile, ...]:
         file("single.tiff", "tiff", lambda: saved(colours(), "TIFF"), in_colour()),
         file("16-bit.tiff", "tiff", lambda: saved(wide_greys(), "TIFF"), in_grey(1)),
         file("16-bit-big-endian.tiff", "tiff", lambda: saved(wide_greys(order="big"), "TIFF"), in_grey(1)),
-        file(
-            "floating.tiff",
-            "tiff",
-            lambda: saved(greys().convert("F"), "TIFF"),
-            Picture(WIDTH, HEIGHT, "L", ((0, 0, 0), (85, 85, 85), (170, 170, 170), (255, 255, 255)), 2),
-        ),
+        file("16-bit-of-which-12-are-used.tiff", "tiff", lambda: saved(wide_greys(16), "TIFF"), in_grey()),
+        file("white-is-zero.tiff", "tiff", lambda: retagged(saved(greys(), "TIFF"), 262, 0), negative),
+        file("white-is-zero-16-bit.tiff", "tiff", lambda: retagged(saved(wide_greys(), "TIFF"), 262, 0), negative),
+        file("white-is-zero-12-bit.tiff", "tiff", lambda: retagged(saved(wide_greys(16), "TIFF"), 262, 0), negative),
+        file("white-is-zero-floating.tiff", "tiff", lambda: retagged(floating(), 262, 0), stretched_back),
+        file("floating.tiff", "tiff", floating, stretched),
+        file("floating-first-is-no-number.tiff", "tiff", lambda: floating(math.nan), stretched),
+        file("floating-with-infinity.tiff", "tiff", lambda: floating(math.inf, -math.inf, 7, math.nan), stretched),
+        file("floating-without-a-number.tiff", "tiff", lambda: saved(Pillow.new("F", (9, 9), math.nan), "TIFF"), DAMAGED),
+        file("floating-64-bit.tiff", "tiff", lambda: retagged(floating(), 258, 64), RARE),
+        file("16-bit-in-planes.tiff", "tiff", wide_planes, RARE),
         file("cmyk.tiff", "tiff", lambda: saved(colours().convert("CMYK"), "TIFF"), in_colour(15)),
         file("lzw.tiff", "tiff", lambda: saved(colours(), "TIFF", compression="tiff_lzw"), in_colour()),
         file("deflate.tiff", "tiff", lambda: saved(colours(), "TIFF", compression="tiff_adobe_deflate"), in_colour()),

@@ -1,7 +1,7 @@
 """Texts of every kind, multi-page TIFFs, formats that cannot be read, and files whose name says something else."""
 
 from odd.expected import Binary, Document, OddFile, Page, Refused, Text
-from odd.images import TOO_LARGE, colours, pages_of_tiff, saved
+from odd.images import TOO_LARGE, colours, pages_of_tiff, retagged, saved
 from odd.writer import pages_pdf, png, written
 
 __all__ = ["FILES"]
@@ -86,6 +86,7 @@ def unreadable_formats() -> tuple[OddFile, ...]:
         unreadable("JPEG 2000", "wavelets.j2k", b"\xff\x4f\xff\x51\0\x29" + bytes(64)),
         unreadable("JPEG XL", "newest.jxl", b"\xff\x0a" + bytes(30)),
         unreadable("JPEG XL", "newest-in-a-box.jxl", b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(30)),
+        unreadable("camera raw", "camera.dng", retagged(saved(colours(), "TIFF", tiffinfo={254: 1, 50706: 0x401}), 254, 1)),
         binary("archive.zip", b"PK\5\6" + bytes(18)),
         binary("program", b"\x7fELF\2\1\1" + bytes(57)),
         binary("film.mp4", brand(b"isom", b"isom", b"mp41")),

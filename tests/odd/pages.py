@@ -1,10 +1,15 @@
 """PDFs whose pages are odd: boxes, fonts and their maps, hyphens, scripts, scans, forms."""
 
+import random
+import zlib
 from collections.abc import Mapping, Sequence
+
+from PIL import Image as Pillow
 
 from odd.documents import file, says
 from odd.expected import Document, Expected, OddFile, Page, Refused
 from odd.fonts import squares
+from odd.images import saved
 from odd.writer import LETTER, deflated, pages_pdf, stream, updated, written
 
 __all__ = ["FILES"]
@@ -48,6 +53,15 @@ def boxes() -> tuple[OddFile, ...]:
         boxed("turned-45-which-cannot-be", LETTER, (791, 1024), "/Rotate 45"),
         boxed("cropped", LETTER, (1024, 727), "/CropBox[0 650 200 850]"),
         boxed("cropped-outside-itself", LETTER, (791, 1024), "/CropBox[-900 -900 9000 9000]"),
+        boxed("cropped-beside-itself", LETTER, (791, 1024), "/CropBox[700 900 800 1000]"),
+        boxed("cropped-along-its-edge", LETTER, (791, 1024), "/CropBox[612 0 700 792]"),
+        boxed("cropped-to-a-point", LETTER, (791, 1024), "/CropBox[10 10 10 10]"),
+        boxed("cropped-beside-itself-and-turned", LETTER, (1024, 791), "/CropBox[700 900 800 1000]/Rotate 90"),
+        file(
+            "cropped-beside-an-absurd-page",
+            pages_pdf(written("x"), box="0 0 900000000 900000000", page="/CropBox[-20 -20 -10 -10]"),
+            Document(1, False, (Page(refused=TOO_LARGE, picture_refused=TOO_LARGE),)),
+        ),
         boxed("user-unit", LETTER, (791, 1024), "/UserUnit 10"),
     )
 
@@ -297,6 +311,53 @@ def scans() -> tuple[OddFile, ...]:
     )
 
 
+def damaged_scans() -> tuple[OddFile, ...]:
+    """Images that PDFium leaves out or fills up without a word, and what only looks like that."""
+    picture = Pillow.frombytes("L", (64, 64), random.Random(1).randbytes(64 * 64))
+    jpeg = saved(picture, "JPEG", quality=90)
+    wavelets = saved(picture, "JPEG2000", no_jp2=True)
+    deflated_noise = zlib.compress(picture.tobytes())
+    lacking = Refused("document_invalid", "shows an image that is damaged or cut short, so its picture would lack it; page_text")
+    entries = "/Type/XObject/Subtype/Image/Width 64/Height 64/ColorSpace/DeviceGray/BitsPerComponent 8"
+
+    def scan(name: str, filters: str, data: bytes, expected: Page, content: str = WHOLE_PAGE) -> OddFile:
+        image = stream(data, f"{entries}/Filter{filters}")
+        words = "BT /F1 12 Tf 50 700 Td (words) Tj ET"
+        data = pages_pdf(stream((content + words).encode()), resources="/XObject<</S 6 0 R>>", more=[image])
+        return file(name, data, Document(1, True, (expected,)))
+
+    whole = Page("words", images=1, size=(791, 1024))
+    bad = Page("words", images=1, picture_refused=lacking)
+    small = "q 300 0 0 300 9 9 cm /S Do Q "
+    in_form = stream(b"q 1 0 0 1 0 0 cm /S Do Q", "/Type/XObject/Subtype/Form/BBox[0 0 1 1]/Resources<</XObject<</S 7 0 R>>>>")
+    return (
+        scan("scan-jpeg", "/DCTDecode", jpeg, whole),
+        scan("scan-jpeg-of-garbage", "/DCTDecode", b"\xff" * 300, bad),
+        scan("scan-jpeg-of-nothing", "/DCTDecode", b"", bad),
+        scan("scan-jpeg-cut", "/DCTDecode", jpeg[: len(jpeg) // 2], bad),
+        scan("scan-jpeg-without-its-end", "/DCTDecode", jpeg[:-2], whole),
+        scan("scan-jpeg-with-junk-behind", "/DCTDecode", jpeg + bytes(2000), whole),
+        scan("scan-deflated", "/FlateDecode", deflated_noise, whole),
+        scan("scan-deflated-cut", "/FlateDecode", deflated_noise[: len(deflated_noise) // 2], bad),
+        scan("scan-deflated-without-checksum", "/FlateDecode", zlib.compress(bytes(64 * 64))[:-4], whole),
+        scan("scan-wavelets-of-garbage", "/JPXDecode", b"\0\0\0\x0cjP  \r\n\x87\n" + b"\xff" * 99, bad),
+        scan("scan-wavelets", "/JPXDecode", wavelets, whole),
+        scan("scan-wavelets-cut", "/JPXDecode", wavelets[: len(wavelets) // 2], bad),
+        scan("scan-in-an-unknown-code", "/NobodysDecode", jpeg, bad),
+        scan("damaged-image-on-a-part-of-the-page", "/DCTDecode", b"\xff" * 300, bad, small),
+        scan("damaged-image-of-a-point", "/DCTDecode", b"\xff" * 300, whole, "q 1 0 0 1 9 9 cm /S Do Q "),
+        file(
+            "damaged-image-in-a-form",
+            pages_pdf(
+                stream(b"q 300 0 0 300 9 9 cm /X Do Q"),
+                resources="/XObject<</X 6 0 R>>",
+                more=[in_form, stream(b"\xff" * 300, f"{entries}/Filter/DCTDecode")],
+            ),
+            Document(1, False, (Page("", images=1, picture_refused=lacking),)),
+        ),
+    )
+
+
 def form(name: str, field: str, expected: Page, *more: bytes, fields: str = "", flags: int = 4) -> OddFile:
     """A page that says "above", with one field, which is object 6."""
     entries = f"<</Type/Annot/Subtype/Widget/F {flags}/Rect[100 100 300 200]/P 4 0 R{field}>>"
@@ -385,6 +446,28 @@ def forms() -> tuple[OddFile, ...]:
             says("above"),
         ),
         file(
+            "form-that-its-reader-has-to-build",
+            pages_pdf(
+                written("Please wait..."),
+                catalogue="/NeedsRendering true/AcroForm<</XFA 6 0 R/Fields[]>>",
+                more=[stream(b"<xdp:xdp xmlns:xdp='http://ns.adobe.com/xdp/'/>")],
+            ),
+            Refused("unsupported", "is a form that only Adobe's programs can show (XFA)"),
+        ),
+        file(
+            "words-typed-onto-a-page",
+            pages_pdf(
+                written("above"),
+                page="/Annots[6 0 R 7 0 R 8 0 R 6 0 R]",
+                more=[
+                    rb"<</Type/Annot/Subtype/FreeText/F 4/Rect[9 9 99 99]/DA(/Helv 12 Tf)/Contents(Jane\rDoe)>>",
+                    b"<</Type/Annot/Subtype/FreeText/F 2/Rect[9 9 99 99]/Contents(hidden words)>>",
+                    b"<</Type/Annot/Subtype/Link/F 4/Rect[9 9 99 99]/Contents(a link)>>",
+                ],
+            ),
+            says("above\n\nJane\nDoe"),
+        ),
+        file(
             "annotation-with-a-comment",
             pages_pdf(
                 written("above"), page="/Annots[6 0 R]", more=[b"<</Type/Annot/Subtype/Text/Rect[9 9 29 29]/Contents(a note)>>"]
@@ -408,4 +491,4 @@ def filled_by_an_update() -> bytes:
     return updated(before, {6: (field % "later").encode()}, 7)
 
 
-FILES: tuple[OddFile, ...] = (*boxes(), *letters_and_fonts(), *scans(), *forms())
+FILES: tuple[OddFile, ...] = (*boxes(), *letters_and_fonts(), *scans(), *damaged_scans(), *forms())
