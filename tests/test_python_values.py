@@ -187,6 +187,7 @@ UNKNOWN_PATTERNS = {
     "[a": "has a [ without its ]",
     "(a": "is wrong, or has what",
     "a**": "repeats a repetition",
+    "a{1}{2}": "repeats a repetition",
     "a*": "matches where there is nothing",
 }
 

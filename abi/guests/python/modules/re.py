@@ -95,7 +95,7 @@ class _Reader:
             return atom
         if self.pattern[self.at : self.at + 1] == "?":
             lazy = self.next()
-        if self.pattern[self.at : self.at + 1] in ("*", "+", "?") and self.at < len(self.pattern):
+        if self.times() is not None:
             raise ValueError("the pattern %r repeats a repetition" % self.pattern)
         if isinstance(times, str):
             return atom + times + lazy
