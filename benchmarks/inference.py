@@ -22,9 +22,10 @@ from benchmarks.timing import Times, times_of
 from benchmarks.tokens import Heart
 from cuttlefish import BlockBytes, Host, JobStatus, TokenPiece, open_host
 from cuttlefish.background import background_tasks
-from cuttlefish.inference import llama_cpp, models, registry
+from cuttlefish.inference import llama_cpp, registry
 from cuttlefish.inference.backend import Backend, Prompt, Reply, ThreadSink, TokenMeter, TokenSink
 from cuttlefish.inference.llama_server import BATCH_TOKENS, LlamaServer
+from cuttlefish.inference.models import installed
 from cuttlefish.inference.registry import Provider
 from cuttlefish_abi import TokenAction
 
@@ -242,7 +243,7 @@ class BareEngine:
         import xllamacpp  # not above: `llama_server` first sets how the engine's threads wait
 
         params = xllamacpp.CommonParams()
-        params.model.path = str(models.resolve(MODEL))
+        params.model.path = str(installed.resolve(MODEL))
         params.n_parallel, params.n_ctx = slots, CONTEXT * slots
         params.n_batch = params.n_ubatch = BATCH_TOKENS
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from servers.running import RunningServer, model_server
 
-from cuttlefish.inference.model_folder import models_folder as default_folder
-from cuttlefish.inference.pull import pull
+from cuttlefish.inference.models.folder import models_folder as default_folder
+from cuttlefish.inference.models.pull import pull
 
 # Never there: the catalogue of whoever runs the tests takes no part in them. Before any test module reads the environment.
 os.environ["CUTTLEFISH_BLOCKS"] = str(Path(__file__).parent / "no-blocks")

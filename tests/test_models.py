@@ -13,10 +13,10 @@ import pytest
 from tiny_model import CONTENT, build_wheel, catalogue_of, names_in
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference.catalogue import CATALOGUE
-from cuttlefish.inference.model_folder import models_folder as folder_of
-from cuttlefish.inference.models import list_models, remove, resolve, show
-from cuttlefish.inference.pull import pull
+from cuttlefish.inference.models.catalogue import CATALOGUE
+from cuttlefish.inference.models.folder import models_folder as folder_of
+from cuttlefish.inference.models.installed import list_models, remove, resolve, show
+from cuttlefish.inference.models.pull import pull
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from servers.wheel_index import WheelIndex, answers, drops_at, falls_silent_afte
 from tiny_model import build_wheel, catalogue_of, names_in
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference import download
-from cuttlefish.inference.catalogue import CatalogueModel
-from cuttlefish.inference.model_folder import part_path
-from cuttlefish.inference.models import list_models, remove
-from cuttlefish.inference.pull import pull
+from cuttlefish.inference.models import download
+from cuttlefish.inference.models.catalogue import CatalogueModel
+from cuttlefish.inference.models.folder import part_path
+from cuttlefish.inference.models.installed import list_models, remove
+from cuttlefish.inference.models.pull import pull
 
 CONTENT = b"GGUF" + random.Random(5).randbytes(10_000_000)
 
@@ -74,7 +74,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 COMMAND = """
 import sys
-from cuttlefish.inference import catalogue
+from cuttlefish.inference.models import catalogue
 catalogue.CATALOGUE = {"tiny": catalogue.CatalogueModel(**eval(sys.argv.pop(1)))}
 from cuttlefish.cli import main
 sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,7 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-from cuttlefish.inference.catalogue import CatalogueModel
+from cuttlefish.inference.models.catalogue import CatalogueModel
 
 CONTENT = b"GGUF" + bytes(range(256)) * 2000
 

@@ -8,10 +8,10 @@ from cuttlefish.cli.exits import COMPLETED, FAILED, UsageError
 from cuttlefish.cli.log import start_log
 from cuttlefish.cli.output import write, write_json
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference import models
-from cuttlefish.inference.catalogue import CATALOGUE
-from cuttlefish.inference.model_folder import models_folder
-from cuttlefish.inference.pull import kept_of, pull
+from cuttlefish.inference.models import installed
+from cuttlefish.inference.models.catalogue import CATALOGUE
+from cuttlefish.inference.models.folder import models_folder
+from cuttlefish.inference.models.pull import kept_of, pull
 
 __all__ = ["models_command"]
 
@@ -33,7 +33,7 @@ def models_command(action: str, options: argparse.Namespace) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    entries = models.list_models()
+    entries = installed.list_models()
     if as_json:
         write_json([_row(entry) for entry in entries])
         return COMPLETED
@@ -49,7 +49,7 @@ def _list(*, as_json: bool) -> int:
 
 def _show(name: str, *, as_json: bool) -> int:
     try:
-        facts = models.show(name)
+        facts = installed.show(name)
     except ModelLoadFailed as error:
         raise UsageError(error.message) from None
     row = _row(facts.entry) | {
@@ -91,7 +91,7 @@ def _pull(name: str) -> int:
 
 def _remove(name: str) -> int:
     try:
-        freed = models.remove(name)
+        freed = installed.remove(name)
     except ModelLoadFailed as error:
         print(f"cuttlefish: {error.message}", file=sys.stderr)
         return FAILED
@@ -99,7 +99,7 @@ def _remove(name: str) -> int:
     return COMPLETED
 
 
-def _row(entry: models.ModelEntry) -> dict[str, object]:
+def _row(entry: installed.ModelEntry) -> dict[str, object]:
     return {
         "name": entry.name,
         "installed": entry.path is not None,

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import trio
 
 from cuttlefish.errors import InferenceFailed, ModelLoadFailed
-from cuttlefish.inference import models
 from cuttlefish.inference.backend import Prompt, Reply, TokenMeter, TokenSink
 from cuttlefish.inference.llama_server import LlamaServer
+from cuttlefish.inference.models import installed
 from cuttlefish.inference.showing import ShowingInThread
 
 __all__ = ["open_llama_cpp", "open_llama_cpp_embedder"]
@@ -53,9 +53,9 @@ async def open_llama_cpp(
     """
 
     def load() -> tuple[LlamaServer, bool]:
-        path = models.resolve(target, folder)
+        path = installed.resolve(target, folder)
         _check_magic(path, target)
-        projector = models.projector_beside(path)
+        projector = installed.projector_beside(path)
         if projector is not None:
             _check_magic(projector, target)
         server = LlamaServer(path, projector, target, slots=slots, context=context, threads=threads or _threads(), metrics=metrics)
@@ -75,7 +75,7 @@ async def open_llama_cpp_embedder(
     """
 
     def load() -> LlamaServer:
-        path = models.resolve(target, folder)
+        path = installed.resolve(target, folder)
         _check_magic(path, target)
         return LlamaServer(path, None, target, slots=1, context=context, threads=threads or _threads(), for_vectors=True)
 

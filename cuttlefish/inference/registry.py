@@ -52,7 +52,7 @@ _PROVIDERS = (
         "open_llama_cpp_embedder",
         extra="local",
         package="xllamacpp",
-        missing="cuttlefish.inference.models:missing_model",
+        missing="cuttlefish.inference.models.installed:missing_model",
     ),
     Provider(
         "openai",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from cuttlefish.inference.model_folder import size_of
+from cuttlefish.inference.models.folder import size_of
 
 __all__ = ["BrokenOff", "Refused", "download"]
 

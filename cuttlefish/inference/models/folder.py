@@ -17,7 +17,7 @@ from pathlib import Path
 
 import platformdirs
 
-from cuttlefish.inference.catalogue import CatalogueModel
+from cuttlefish.inference.models.catalogue import CatalogueModel
 
 __all__ = ["exclusive", "has_whole", "models_folder", "part_path", "remove_unfinished", "size_of"]
 

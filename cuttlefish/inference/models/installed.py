@@ -13,8 +13,8 @@ import trio
 
 from cuttlefish.errors import ModelLoadFailed
 from cuttlefish.inference.backend import Missing
-from cuttlefish.inference.catalogue import CATALOGUE, CatalogueModel
-from cuttlefish.inference.model_folder import exclusive, has_whole, models_folder, part_path, remove_unfinished, size_of
+from cuttlefish.inference.models.catalogue import CATALOGUE, CatalogueModel
+from cuttlefish.inference.models.folder import exclusive, has_whole, models_folder, part_path, remove_unfinished, size_of
 
 __all__ = ["ModelEntry", "ModelFacts", "list_models", "missing_model", "projector_beside", "remove", "resolve", "show"]
 

