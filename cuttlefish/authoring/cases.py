@@ -1,21 +1,25 @@
 """A block's cases: the conversations beside it, each replayed in a fresh instance."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import trio
 
 from cuttlefish.authoring.conversations import BadConversation, Conversation, read_conversation
 from cuttlefish.authoring.differences import Difference
 from cuttlefish.authoring.replay import replay, rewrite
+from cuttlefish.engine.guest import Guest
 from cuttlefish.engine.guest_thread import open_guest
 from cuttlefish.engine.module import CompiledModule
 from cuttlefish.errors import CuttlefishError
 from cuttlefish.limits import Limits
 
 __all__ = ["CaseResult", "CaseRunner", "Outcome"]
+
+T = TypeVar("T")
 
 Outcome = Literal["passed", "differs", "malformed", "updated", "unchanged", "kept"]
 """What became of a case. `kept`: it could not be updated, and is as it was."""
@@ -53,9 +57,7 @@ class CaseRunner:
         except BadConversation as error:
             return CaseResult(shown, "malformed", error.message)
         try:
-            async with open_guest(self.module, self.limits, self.threads) as guest_thread:
-                await guest_thread(guest_thread.guest.start)
-                mismatch = await guest_thread(replay, guest_thread.guest, conversation)
+            mismatch = await self._in_guest(replay, conversation)
         except CuttlefishError as error:
             return CaseResult(shown, "differs", f"the block fails: {error.code}: {error.message}", 1)
         if mismatch is not None:
@@ -73,15 +75,19 @@ class CaseRunner:
         except BadConversation as error:
             return CaseResult(shown, "malformed", error.message)
         try:
-            async with open_guest(self.module, self.limits, self.threads) as guest_thread:
-                await guest_thread(guest_thread.guest.start)
-                rewritten = await guest_thread(rewrite, guest_thread.guest, conversation)
+            rewritten = await self._in_guest(rewrite, conversation)
         except CuttlefishError as error:
             return CaseResult(shown, "kept", f"the block fails: {error.code}: {error.message}")
         if not rewritten.fits:
             return CaseResult(shown, "kept", rewritten.remark)
         changed = await trio.to_thread.run_sync(_write, case, conversation, rewritten.text)
         return CaseResult(shown, "updated" if changed else "unchanged", rewritten.remark)
+
+    async def _in_guest(self, function: Callable[[Guest, Conversation], T], conversation: Conversation) -> T:
+        """What the function gives for a fresh instance that has started."""
+        async with open_guest(self.module, self.limits, self.threads) as guest_thread:
+            await guest_thread(guest_thread.guest.start)
+            return await guest_thread(function, guest_thread.guest, conversation)
 
 
 def _write(case: Path, conversation: Conversation, text: str) -> bool:

@@ -47,11 +47,15 @@ def _list(*, as_json: bool) -> int:
     return COMPLETED
 
 
-def _show(name: str, *, as_json: bool) -> int:
+def _facts(name: str) -> installed.ModelFacts:
     try:
-        facts = installed.show(name)
+        return installed.show(name)
     except ModelLoadFailed as error:
         raise UsageError(error.message) from None
+
+
+def _show(name: str, *, as_json: bool) -> int:
+    facts = _facts(name)
     row = _row(facts.entry) | {
         "context_tokens": facts.context,
         "sha256": facts.sha256,
@@ -90,6 +94,7 @@ def _pull(name: str) -> int:
 
 
 def _remove(name: str) -> int:
+    _facts(name)  # a name that is mistyped is wrong use
     try:
         freed = installed.remove(name)
     except ModelLoadFailed as error:
