@@ -491,14 +491,23 @@ async def test_the_stub_counts_images_and_has_a_reply_of_its_own() -> None:
 # Opening a model
 
 
-@pytest.mark.parametrize("model", ["olama:llama3", "smollm2", "", ":x"])
-async def test_an_unknown_provider_is_answered_with_all_there_are(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "told"),
+    {
+        "olama:llama3": 'there is no provider "olama"; did you mean "ollama:llama3"? there are',
+        ":x": 'there is no provider ""; there are',
+        "smollm2": 'a model is named PROVIDER:TARGET; write "llama-cpp:smollm2", if it is a model on this machine. There are',
+        "ollama": 'a model is named PROVIDER:TARGET; write "ollama:…". There are',
+        "": "a model is named PROVIDER:TARGET; write one of these. There are",
+    }.items(),
+)
+async def test_an_unknown_provider_is_answered_with_all_there_are_and_what_was_meant(model: str, told: str) -> None:
     with pytest.raises(ModelLoadFailed) as caught:
         await open_backend(model)
     known = "; ".join(
         f"{p.form} ({p.help}" + (f"; needs pip install 'cuttlefish[{p.extra}]')" if p.extra else ")") for p in providers()
     )
-    assert caught.value.message == f'model "{model}": there is no provider "{model.partition(":")[0]}". Write one of: {known}'
+    assert caught.value.message == f'model "{model}": {told}: {known}'
 
 
 async def test_a_provider_without_vectors_is_answered_with_those_that_have_them() -> None:

@@ -5,6 +5,7 @@ an `Embedder`; a provider that never leaves this machine need not look at `local
 used, so what it needs may be missing until then.
 """
 
+import difflib
 import importlib
 import importlib.util
 from dataclasses import dataclass
@@ -148,14 +149,19 @@ async def find_missing(model: str, *, local_only: bool = False) -> Missing | Non
 
 
 def _find(model: str, among: tuple[Provider, ...]) -> tuple[Provider, str]:
-    name, _, target = model.partition(":")
+    name, colon, target = model.partition(":")
     provider = next((p for p in among if p.name == name), None)
-    if provider is not None:
+    if provider is not None and colon:
         return provider, target
     known = "; ".join(f"{p.form} ({p.help}{_needs(p)})" for p in among)
+    if not colon:
+        meant = f'"{name}:…"' if provider else f'"llama-cpp:{model}", if it is a model on this machine' if model else "one of these"
+        raise ModelLoadFailed(f'model "{model}": a model is named PROVIDER:TARGET; write {meant}. There are: {known}')
     if any(p.name == name for p in _PROVIDERS):
         raise ModelLoadFailed(f'model "{model}": {name} gives no vectors. Write one of: {known}')
-    raise ModelLoadFailed(f'model "{model}": there is no provider "{name}". Write one of: {known}')
+    near = difflib.get_close_matches(name, [p.name for p in among], 1)
+    hint = f'did you mean "{near[0]}:{target}"? ' if near else ""
+    raise ModelLoadFailed(f'model "{model}": there is no provider "{name}"; {hint}there are: {known}')
 
 
 def _needs(provider: Provider) -> str:
