@@ -1,8 +1,10 @@
 """`cuttlefish block new`, `build` and `inspect` of sources, as people use them."""
 
 import json
+import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,16 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = cuttlefish(tmp_path, "block", "new", "own", "--dir", "file")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "cuttlefish: file/own: not a directory\n")
+
+
+def test_a_full_disk_leaves_no_half_block_and_no_half_module(folder: Path) -> None:
+    def cuttlefish_with_no_room(*words: str) -> subprocess.CompletedProcess[str]:
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4096, 4096))  # no file can become larger
+        return subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, timeout=300, preexec_fn=limit)
+
+    made = cuttlefish_with_no_room("block", "new", "own", "--lang", "c")
+    assert (made.returncode, made.stderr) == (1, "cuttlefish: own: file too large\n")
+    built = cuttlefish_with_no_room("block", "build", "add-one")
+    assert built.returncode == 1
+    assert built.stderr.endswith("add-one/add-one.wasm: file too large\n")
+    assert sorted(path.name for path in folder.rglob("*")) == ["add-one", "add_one.py"]

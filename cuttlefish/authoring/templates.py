@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from cuttlefish.authoring.toolchains import LANGUAGES, guests_folder
@@ -24,7 +25,7 @@ def new_block(name: str, language: str, parent: Path) -> list[Path]:
     Raises:
         BadName: the name is no name for a block, or there is such a folder already and it is not empty.
         Unsupported: this installation has no template for the language.
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written; it names the folder, and nothing is left of it.
     """
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
         wanted = f'words of a to z and digits with "-" between, such as {_better(name)}'
@@ -35,20 +36,28 @@ def new_block(name: str, language: str, parent: Path) -> list[Path]:
     folder = parent / name
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise BadName(f'"{folder}" is there already; take another name, or another place with --dir')
-    sources = [file for file in sorted(template.rglob("*")) if file.is_file() and not _LEFT_BY_BUILDS & set(file.parts)]
-    written = []
-    folder.mkdir(parents=True, exist_ok=True)
-    for source in sources:
-        target = folder / _named(str(source.relative_to(template)), name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_named(source.read_text(encoding="utf-8"), name), encoding="utf-8")
-        written.append(target)
+    try:
+        return [*_copy_template(template, folder, name), *_copy_sdk(language, folder)]
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)  # half a block would only be in the way of another try
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
+def _copy_template(template: Path, folder: Path, name: str) -> Iterator[Path]:
+    for source in sorted(template.rglob("*")):
+        if source.is_file() and not _LEFT_BY_BUILDS & set(source.parts):
+            target = folder / _named(str(source.relative_to(template)), name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(_named(source.read_text(encoding="utf-8"), name), encoding="utf-8")
+            yield target
+
+
+def _copy_sdk(language: str, folder: Path) -> Iterator[Path]:
     for place, source in (LANGUAGES[language].sdk if language in LANGUAGES else {}).items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-        written.append(target)
-    return written
+        yield target
 
 
 def _named(text: str, name: str) -> str:

@@ -105,5 +105,7 @@ def _put(wasm: bytes, target: Path) -> None:
     try:
         draft.write_bytes(wasm)
         draft.replace(target)
+    except OSError as error:  # which names the draft, or nothing
+        raise OSError(error.errno, error.strerror, str(target)) from error
     finally:
         draft.unlink(missing_ok=True)
