@@ -510,6 +510,9 @@ def test_a_model_that_is_not_there_is_told_by_name(tmp_path: Path, monkeypatch: 
     removed = cuttlefish("models", "rm", "smollm2")
     assert removed.returncode == 1
     assert removed.stderr.decode() == 'cuttlefish: model "smollm2" is not in the models folder, so there is nothing to remove\n'
-    assert cuttlefish("models", "show", "smolm").returncode == 2
+    for action in ("show", "rm"):
+        mistyped = cuttlefish("models", action, "smolm")
+        assert mistyped.returncode == 2
+        assert mistyped.stderr.decode() == 'cuttlefish: there is no model named "smolm". Did you mean "smollm2"?\n'
     pulled = cuttlefish("models", "pull", "smolm")
     assert pulled.stderr.decode() == 'cuttlefish: there is no model "smolm" to pull; there is: smollm2\n'

@@ -198,7 +198,7 @@ async def _open(target: str, local_only: bool, timeouts: Timeouts) -> tuple[Mode
     except (InferenceFailed, TimedOut) as e:
         await server.aclose()
         raise ModelLoadFailed(f"{e.message} (Ollama: ollama serve)") from e
-    except BaseException:
+    except BaseException:  # a cancel too: nobody else can close it yet
         await server.aclose()
         raise
     return server, facts

@@ -48,7 +48,7 @@ async def open_openai(target: str, *, local_only: bool = False, timeouts: Timeou
     except (InferenceFailed, TimedOut) as e:
         await server.aclose()
         raise ModelLoadFailed(e.message) from e
-    except BaseException:
+    except BaseException:  # a cancel too: nobody else can close it yet
         await server.aclose()
         raise
     return OpenAIBackend(server, key_variable, is_llama_cpp, accepts_images)

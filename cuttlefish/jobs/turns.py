@@ -80,7 +80,7 @@ class Turn:
     async def __aenter__(self) -> None:
         try:
             await self._came.wait()
-        except BaseException:
+        except BaseException:  # a cancel above all: the place must not be kept
             self._turns._leave(self)
             raise
 

@@ -136,6 +136,6 @@ def _write_whole(path: Path, data: bytes, mode: int) -> None:
             os.fsync(file.fileno())
         Path(aside).chmod(mode)
         Path(aside).replace(path)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: nothing is left beside the file
         Path(aside).unlink(missing_ok=True)
         raise

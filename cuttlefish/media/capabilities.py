@@ -134,7 +134,7 @@ class Capabilities:
         try:
             for root in roots:
                 opened.append(_open_root(os.fspath(root), bases))
-        except BaseException:
+        except BaseException:  # whatever ends it, what is open is ours to close
             for held in opened:
                 os.close(held.fd)
             raise

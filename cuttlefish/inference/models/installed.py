@@ -129,7 +129,10 @@ def resolve(name_or_path: str, folder: Path | None = None, *, catalogue: Mapping
     """
     if name_or_path.endswith(".gguf") or "/" in name_or_path or os.sep in name_or_path:
         return Path(name_or_path)
-    entry = _entry(name_or_path, folder, catalogue)
+    try:
+        entry = _entry(name_or_path, folder, catalogue)
+    except ModelLoadFailed as error:
+        raise ModelLoadFailed(f"{error.message} A path to a .gguf file works too") from None
     if entry.path is None:
         raise ModelLoadFailed(f'model "{name_or_path}" is not on this machine yet; run: cuttlefish models pull {name_or_path}')
     return entry.path
@@ -159,4 +162,4 @@ def _entry(name: str, folder: Path | None, catalogue: Mapping[str, CatalogueMode
         return entries[name]
     near = difflib.get_close_matches(name, entries, 1, 0.5)
     hint = f'Did you mean "{near[0]}"?' if near else f"Models: {', '.join(entries)}."
-    raise ModelLoadFailed(f'there is no model named "{name}". {hint} A path to a .gguf file works too')
+    raise ModelLoadFailed(f'there is no model named "{name}". {hint}')
